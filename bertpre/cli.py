@@ -1,0 +1,143 @@
+"""The command line: `bertpre VERB RECIPE key=value ...`; each verb is imported when it is called."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from bertpre.errors import UserError
+
+app = typer.Typer(
+    help="Pretrain a BERT from raw text to a fine-tuned, Hub-ready encoder.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's file, or the name of a shipped one.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="E.g. training.max_steps=100")]
+
+
+@app.callback()
+def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+    """Options of every verb; `main` reads --debug itself, wherever it stands."""
+
+
+@app.command()
+def quickstart(output_dir: Annotated[str, typer.Option(help="A new folder for the run.")] = "runs/quickstart") -> None:
+    """Every stage on the embedded corpus: minutes on two cores, no network."""
+    from bertpre.run import quickstart
+
+    quickstart(output_dir)
+
+
+@app.command()
+def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """Corpus -> tokenizer -> store of token ids."""
+    from bertpre.prepare import prepare
+    from bertpre.recipe import load_recipe
+
+    prepare(load_recipe(recipe, overrides))
+
+
+@app.command()
+def pretrain(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """Store -> pretrained model; goes on from the last checkpoint."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)  # before torch is imported: a mistake in the recipe shows at once
+    from bertpre.pretrain import pretrain
+
+    pretrain(loaded)
+
+
+@app.command()
+def finetune(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """Pretrained model + labelled texts -> classifier."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.finetune import finetune
+
+    finetune(loaded)
+
+
+@app.command()
+def evaluate(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """The classifier on the test split."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.evaluate import evaluate
+
+    evaluate(loaded)
+
+
+@app.command()
+def run(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """prepare -> pretrain -> finetune -> evaluate -> report; finished stages are skipped."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.run import run
+
+    run(loaded)
+
+
+@app.command()
+def show(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """The resolved recipe with every default, the model's size, and the figures of the run so far."""
+    from bertpre.recipe import load_recipe
+    from bertpre.show import show
+
+    show(load_recipe(recipe, overrides))
+
+
+@app.command()
+def export(
+    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
+    to: Annotated[str, typer.Option(help="bert, modernbert or bertpre.")],
+    output_dir: Annotated[str | None, typer.Option(help="A new folder; by default RUN_DIR/export-TO.")] = None,
+) -> None:
+    """Write the run's models as stock Hugging Face folders."""
+    from bertpre.export import export
+
+    export(run_dir, to, output_dir)
+
+
+@app.command()
+def push(
+    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
+    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID")],
+    private: Annotated[bool, typer.Option("--private", help="Make the repository private.")] = False,
+) -> None:
+    """Push the stock export and a model card to the Hub."""
+    from bertpre.hub import push
+
+    push(run_dir, repo_id, private)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one message and exit status 2; `--debug` shows the traceback."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    guarded(lambda: app(arguments), debug)
+
+
+def launched(verb: str) -> None:
+    """Entry point of `pretrain.py` and `finetune.py`, which `accelerate launch` starts once a process."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    guarded(lambda: app([verb, *arguments], prog_name=f"{verb}.py"), debug)
+
+
+def guarded(call: object, debug: bool) -> None:
+    """Run `call`; turn a UserError into one message from the main process."""
+    try:
+        call()
+    except UserError as error:
+        if debug:
+            raise
+        if os.environ.get("RANK", "0") == "0":
+            print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,118 @@
+"""The corpus: a Hub dataset, local files or the embedded sample, as one stream of documents."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertpre.data import sample
+from bertpre.errors import UserError
+
+READERS = {
+    ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
+}  # fmt: skip
+BATCH_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of a corpus; `label` is None where there is no label column."""
+
+    id: str
+    text: str
+    label: int | None = None
+
+
+def read_documents(
+    path: str,
+    name: str | None = None,
+    split: str = "train",
+    text_column: str = "text",
+    label_column: str | None = None,
+    limit: int | None = None,
+    key: str = "corpus",
+) -> Iterator[Document]:
+    """Read the documents of one split, or of several joined by `+`, without holding them in memory.
+
+    `path` is `sample` (the embedded corpus), a local file or folder, or a Hub id; `limit` keeps the first documents
+    of each split; `key` is the recipe's section that errors name.
+    Raises UserError for what is not there: the file, the configuration, the split, a column.
+    """
+    for part in split.split("+"):
+        rows = open_sample(part, key) if path == "sample" else open_dataset(path, name, part, text_column, label_column, key)
+        for number, (text, label) in enumerate(rows):
+            if number == limit:
+                break
+            yield Document(f"{part}/{number}", text, label)
+
+
+def open_sample(split: str, key: str) -> Iterator[tuple[str, int]]:
+    """The embedded corpus."""
+    if split not in sample.SPLITS:
+        raise UserError(f"{key}.split: the embedded sample has no split {split!r}; it has {', '.join(sample.SPLITS)}")
+    return ((document.text, document.label) for document in sample.generate(split))
+
+
+def open_dataset(
+    path: str, name: str | None, split: str, text_column: str, label_column: str | None, key: str
+) -> Iterator[tuple[str, int | None]]:
+    """Texts and labels of one split of a local folder, a local file or a Hub dataset."""
+    dataset = load(path, name, split, key)
+    columns = [column for column in (text_column, label_column) if column is not None]
+    found = dataset.column_names or list(next(iter(dataset), {}))
+    for column, of in zip(columns, ("text_column", "label_column"), strict=False):
+        if column not in found:
+            raise UserError(f"{key}.{of}: {path} has no column {column!r}; its columns are {', '.join(found) or 'none'}")
+    for batch in dataset.select_columns(columns).iter(batch_size=BATCH_ROWS):
+        labels = batch[label_column] if label_column else [None] * len(batch[text_column])
+        for text, label in zip(batch[text_column], labels, strict=True):
+            yield text or "", label
+
+
+def load(path: str, name: str | None, split: str, key: str) -> Any:
+    """A `datasets` dataset: local ones are streamed from their files, Hub ones downloaded once and cached."""
+    from datasets import disable_progress_bars, load_dataset
+    from datasets.exceptions import DatasetNotFoundError
+
+    disable_progress_bars()
+    local = Path(path)
+    try:
+        if local.is_file():
+            return load_dataset(reader(local, key), split="train", streaming=True, **file_options(local))
+        if local.is_dir():
+            if not any(local.rglob("*.*")):
+                raise UserError(f"{key}.path: the folder {path} is empty")
+            return load_dataset(str(local), name, split=split, streaming=True)
+        if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
+            raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
+        return load_dataset(path, name, split=split)
+    except DatasetNotFoundError:
+        raise UserError(
+            f"{key}.path: neither a local folder nor a Hub dataset: {path!r}; without a network, "
+            f"give a local copy of the same layout: {key}.path=FOLDER"
+        ) from None
+    except (ConnectionError, TimeoutError, OSError) as error:
+        raise UserError(
+            f"{key}.path: the Hub dataset {path!r} cannot be reached ({type(error).__name__}); "
+            f"give a local copy of the same layout: {key}.path=FOLDER"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {first_line(error)}") from None
+
+
+def reader(file: Path, key: str) -> str:
+    """The `datasets` builder for a file, by its ending."""
+    if file.suffix not in READERS:
+        raise UserError(f"{key}.path: {file} ends in {file.suffix!r}; known endings: {', '.join(READERS)}")
+    return READERS[file.suffix]
+
+
+def file_options(file: Path) -> dict[str, Any]:
+    """Builder arguments for one file; a text file is one document a line."""
+    return {"data_files": str(file)} | ({"sep": "\t"} if file.suffix == ".tsv" else {})
+
+
+def first_line(error: Exception) -> str:
+    """An error's first line."""
+    return str(error).strip().split("\n")[0]

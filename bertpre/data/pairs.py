@@ -1,0 +1,84 @@
+"""Segment pairs for next-sentence prediction: documents of token ids -> spans of two segments and a label."""
+
+import random
+
+import numpy as np
+
+# Columns of a plan: where segment A and segment B begin and end in the shard's tokens, and the label.
+A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
+SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
+
+
+def plan_pairs(
+    sentences: np.ndarray,
+    documents: np.ndarray,
+    max_length: int,
+    generator: random.Random,
+    short_seq_prob: float = 0.1,
+    random_next_prob: float = 0.5,
+) -> np.ndarray:
+    """Cut the documents of one shard into segment pairs.
+
+    The algorithm is `create_instances_from_document` of google-research/bert (Devlin et al. 2018, appendix A.1):
+    sentences are gathered up to a target length (with probability `short_seq_prob` a random shorter one) and cut in
+    two at a random place; with probability `random_next_prob` the second part is replaced by text from another
+    document and its sentences are put back for the next pair; what exceeds `max_length` is cut at either end.
+    One departure: a random segment B is as long as the true one it replaces (to the nearest sentence), where google's
+    fills the pair up; else a short pair would tell that B is the true next.
+
+    sentences: token offsets, (number of sentences + 1,); documents: sentence offsets, (number of documents + 1,).
+    Returns (number of pairs, 5), int64, columns as named above: segments are spans of the shard's tokens.
+    Raises ValueError for fewer than two documents: there would be nothing to draw a random segment from.
+    """
+    starts, first = sentences.tolist(), documents.tolist()
+    number = len(first) - 1
+    if number < 2:
+        raise ValueError("next-sentence pairs need at least two documents")
+    room = max_length - SPECIAL_TOKENS_IN_A_PAIR
+    plan: list[tuple[int, int, int, int, int]] = []
+    for document in range(number):
+        sentence, end = first[document], first[document + 1]
+        while sentence < end:
+            target = room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
+            stop = sentence + 1
+            while stop < end and starts[stop] - starts[sentence] < target:
+                stop += 1
+            cut = sentence + 1 + int(generator.random() * (stop - sentence - 1))  # at least one sentence in A
+            a_start, a_end = starts[sentence], starts[cut]
+            is_random_next = cut == stop or generator.random() < random_next_prob
+            if is_random_next:
+                wanted = starts[stop] - a_end if cut < stop else max(1, target - (a_end - a_start))
+                b_start, b_end = random_segment(starts, first, document, wanted, generator)
+                sentence = cut  # the sentences after A are put back
+            else:
+                b_start, b_end = a_end, starts[stop]
+                sentence = stop
+            plan.append((*truncate_pair(a_start, a_end, b_start, b_end, room, generator), int(is_random_next)))
+    return np.array(plan, dtype=np.int64)
+
+
+def random_segment(
+    starts: list[int], first: list[int], document: int, wanted: int, generator: random.Random
+) -> tuple[int, int]:
+    """A span of whole sentences of another document, from a random one on, as near to `wanted` tokens as they allow."""
+    other = int(generator.random() * (len(first) - 2))
+    other += other >= document
+    sentence = first[other] + int(generator.random() * (first[other + 1] - first[other]))
+    stop = sentence + 1
+    while stop < first[other + 1] and (starts[stop] + starts[stop + 1]) / 2 - starts[sentence] <= wanted:
+        stop += 1
+    return starts[sentence], starts[stop]
+
+
+def truncate_pair(
+    a_start: int, a_end: int, b_start: int, b_end: int, room: int, generator: random.Random
+) -> tuple[int, int, int, int]:
+    """Take single tokens from the longer segment, at its front or back by the toss of a coin, until both fit in `room`."""
+    a, b = a_end - a_start, b_end - b_start
+    excess = max(0, a + b - room)
+    level = min(excess, abs(a - b))  # tokens taken before the two are equally long; then B and A take turns
+    from_a = (level if a > b else 0) + (excess - level) // 2
+    from_b = excess - from_a
+    a_front = generator.getrandbits(from_a).bit_count() if from_a else 0  # so many coins of `from_a` fell on "front"
+    b_front = generator.getrandbits(from_b).bit_count() if from_b else 0
+    return a_start + a_front, a_end - (from_a - a_front), b_start + b_front, b_end - (from_b - b_front)

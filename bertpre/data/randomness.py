@@ -1,0 +1,23 @@
+"""Randomness that is looked up, not consumed: a number is a function of its key, so order and workers cannot matter."""
+
+import numpy as np
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def uniform(*keys: int | np.ndarray) -> np.ndarray:
+    """Uniform numbers in [0, 1), one for each combination of the keys (broadcast together).
+
+    SplitMix64's finaliser folded over the keys (Steele et al. 2014, Fast splittable pseudorandom number generators).
+    """
+    state = np.zeros(1, dtype=np.uint64)
+    for key in keys:
+        state = scramble(state + np.asarray(key).astype(np.uint64) + np.uint64(GOLDEN))
+    return (state >> np.uint64(11)).astype(np.float64) / (1 << 53)
+
+
+def scramble(bits: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: every input bit flips every output bit with probability one half."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -1,0 +1,124 @@
+"""Configuration of the bertpre encoder."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+ARCHITECTURES = ("bert", "modern")
+POOLINGS = ("cls", "mean")
+COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
+
+@strict
+class BertPreConfig(PreTrainedConfig):
+    """Sizes and choices of a BertPre model; every field is keyword-only and type-checked.
+
+    `architecture` selects the whole layout, there is no mixing:
+
+    - `"bert"`: post-LN, learned positions, segment embeddings, biases (Devlin et al. 2018, section 3).
+      `classifier_pooling` must be `"cls"`; `rope_theta` has no effect.
+    - `"modern"`: pre-LN, rotary positions, GeGLU, no biases (Warner et al. 2024, "ModernBERT", section 2.1), with full
+      attention in every layer. `type_vocab_size` has no effect and `max_position_embeddings` is only information.
+
+    `intermediate_size` is the width after the activation: the GeGLU of `"modern"` has one more input matrix of that
+    width, so 2/3 of BERT's figure gives the same number of parameters. `classifier_dropout=None` means
+    `hidden_dropout_prob`. Raises an error that names the field when a value has the wrong type or breaks a rule below.
+    """
+
+    model_type = "bertpre"
+    # Trainer would otherwise collect the two partial losses as if they were predictions.
+    keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss", "hidden_states", "attentions"]
+
+    architecture: str = "bert"
+    vocab_size: int = 30528
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    rope_theta: float | int = 10000.0
+    classifier_pooling: str = "cls"
+    classifier_dropout: float | int | None = None
+    pad_token_id: int | None = 0
+    unk_token_id: int | None = 1
+    cls_token_id: int | None = 2
+    sep_token_id: int | None = 3
+    mask_token_id: int | None = 4
+    tie_word_embeddings: bool = True
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head (D)."""
+        return self.hidden_size // self.num_attention_heads
+
+    # The rules below run at construction and before saving, in alphabetical order; two replace transformers' own.
+
+    def validate_architecture(self) -> None:
+        """`architecture` is one of the two that exist."""
+        if self.architecture not in ARCHITECTURES:
+            raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {self.architecture!r}")
+
+    def validate_classifier_pooling(self) -> None:
+        """The classic architecture classifies its pooler's output, which reads [CLS]."""
+        if self.classifier_pooling not in POOLINGS:
+            choices = ", ".join(POOLINGS)
+            raise ValueError(f"classifier_pooling must be one of {choices}, got {self.classifier_pooling!r}")
+        if self.architecture == "bert" and self.classifier_pooling != "cls":
+            raise ValueError("classifier_pooling must be 'cls' with architecture 'bert'; 'mean' needs 'modern'")
+
+    def validate_heads(self) -> None:
+        """Heads divide the hidden size; rotary embeddings turn pairs, so they need an even head dimension."""
+        if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})"
+            )
+        if self.architecture == "modern" and self.head_dim % 2 != 0:
+            raise ValueError(
+                f"architecture 'modern' needs an even head dimension, got hidden_size / num_attention_heads = "
+                f"{self.head_dim}"
+            )
+
+    def validate_probabilities(self) -> None:
+        """Dropout probabilities lie in [0, 1)."""
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {value}")
+
+    def validate_sizes(self) -> None:
+        """Counts are at least 1, scales are positive."""
+        for name in COUNTS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("layer_norm_eps", "initializer_range", "rope_theta"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+    def validate_tie_word_embeddings(self) -> None:
+        """Both published architectures score the vocabulary with the token embeddings."""
+        if not self.tie_word_embeddings:
+            raise ValueError("tie_word_embeddings must be True: there is no BertPre model with a decoder of its own")
+
+    def validate_token_ids(self) -> None:
+        """Special tokens are rows of the embedding table (transformers only warns)."""
+        for name in ("pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < self.vocab_size:
+                raise ValueError(f"{name} must be in [0, vocab_size={self.vocab_size}), got {value}")
+
+
+__all__ = ["BertPreConfig"]

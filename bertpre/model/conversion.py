@@ -1,0 +1,224 @@
+"""To and from the stock `bert` and `modernbert` classes of transformers: the same weights under their names.
+
+Every function leaves its argument and the random state alone and returns a new model with the same logits, on the same
+device, in the same dtype and mode.
+"""
+
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from .configuration_bertpre import BertPreConfig
+from .modeling_bertpre import (
+    BertPreForMaskedLM,
+    BertPreForNextSentencePrediction,
+    BertPreForPreTraining,
+    BertPreForSequenceClassification,
+)
+
+StateDict = dict[str, Tensor]
+
+TO_BERT = {
+    BertPreForPreTraining: BertForPreTraining,
+    BertPreForMaskedLM: BertForMaskedLM,
+    BertPreForNextSentencePrediction: BertForNextSentencePrediction,
+    BertPreForSequenceClassification: BertForSequenceClassification,
+}
+TO_MODERNBERT = {
+    BertPreForPreTraining: ModernBertForMaskedLM,
+    BertPreForMaskedLM: ModernBertForMaskedLM,
+    BertPreForSequenceClassification: ModernBertForSequenceClassification,
+}
+FROM_STOCK = {stock: ours for ours, stock in TO_BERT.items()} | {
+    ModernBertForMaskedLM: BertPreForMaskedLM,
+    ModernBertForSequenceClassification: BertPreForSequenceClassification,
+}
+
+# Weights of "bert" have the names of stock BERT. Weights of "modern" differ in these prefixes, ours first.
+MODERNBERT_PREFIXES = (
+    ("bert.embeddings.word_embeddings.", "model.embeddings.tok_embeddings."),
+    ("bert.embeddings.norm.", "model.embeddings.norm."),
+    ("bert.encoder.layer.", "model.layers."),
+    ("bert.encoder.final_norm.", "model.final_norm."),
+    ("cls.predictions.transform.dense.", "head.dense."),
+    ("cls.predictions.transform.LayerNorm.", "head.norm."),
+    ("cls.predictions.decoder.", "decoder."),
+    ("classifier.", "classifier."),
+)
+# Sentence order has no place in ModernBERT, and the bias is stored once, as the decoder's.
+ABSENT_FROM_MODERNBERT = ("bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
+
+SHARED_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "initializer_range",
+    "pad_token_id",
+    "id2label",
+    "label2id",
+    "problem_type",
+)
+BERT_FIELDS = (
+    "hidden_act",
+    "type_vocab_size",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "layer_norm_eps",
+    "classifier_dropout",
+)
+MODERNBERT_FIELDS = ("classifier_pooling", "cls_token_id", "sep_token_id")
+
+
+def to_stock_bert(model: PreTrainedModel) -> PreTrainedModel:
+    """Convert a BertPre model of architecture "bert" to the stock BERT class of the same task.
+
+    Raises ValueError for another architecture or a class that stock BERT does not have.
+    """
+    _check_architecture(model, "bert", "to_stock_modernbert")
+    stock_class = _counterpart(model, TO_BERT)
+    config = BertConfig(**_copy_fields(model.config, SHARED_FIELDS + BERT_FIELDS))
+    return _build(stock_class, config, model.state_dict(), like=model)
+
+
+def to_stock_modernbert(model: PreTrainedModel) -> PreTrainedModel:
+    """Convert a BertPre model of architecture "modern" to stock ModernBERT; its pooler and NSP head are left behind.
+
+    Raises ValueError for another architecture or a class that ModernBERT does not have.
+    """
+    _check_architecture(model, "modern", "to_stock_bert")
+    stock_class = _counterpart(model, TO_MODERNBERT)
+    state = {
+        _rename(name, MODERNBERT_PREFIXES): tensor
+        for name, tensor in model.state_dict().items()
+        if not name.startswith(ABSENT_FROM_MODERNBERT)
+    }
+    return _build(stock_class, modernbert_config(model.config), state, like=model)
+
+
+def from_stock(model: PreTrainedModel) -> PreTrainedModel:
+    """Convert a stock BERT or ModernBERT model to the BertPre class of the same task.
+
+    Raises ValueError for other classes, and for configs with what BertPre has not (local attention, a decoder, ...).
+    """
+    our_class = _counterpart(model, FROM_STOCK)
+    if isinstance(model.config, BertConfig):
+        return _build(our_class, config_from_bert(model.config), model.state_dict(), like=model)
+    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES)
+    state = {_rename(name, stock_prefixes_first): tensor for name, tensor in model.state_dict().items()}
+    if "cls.predictions.decoder.bias" in state:
+        state["cls.predictions.bias"] = state["cls.predictions.decoder.bias"]
+    return _build(our_class, config_from_modernbert(model.config), state, like=model)
+
+
+def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
+    """The stock config of a "modern" model: full attention in every layer, one rotary base."""
+    classifier_dropout = config.classifier_dropout
+    return ModernBertConfig(
+        **_copy_fields(config, SHARED_FIELDS + MODERNBERT_FIELDS),
+        layer_types=["full_attention"] * config.num_hidden_layers,
+        # Both kinds are given, because the class would fill in its own base for the kind that is not in use.
+        rope_parameters={
+            kind: {"rope_type": "default", "rope_theta": config.rope_theta}
+            for kind in ("full_attention", "sliding_attention")
+        },
+        hidden_activation=config.hidden_act,
+        classifier_activation=config.hidden_act,
+        norm_eps=config.layer_norm_eps,
+        embedding_dropout=config.hidden_dropout_prob,
+        mlp_dropout=config.hidden_dropout_prob,
+        attention_dropout=config.attention_probs_dropout_prob,
+        classifier_dropout=config.hidden_dropout_prob if classifier_dropout is None else classifier_dropout,
+        bos_token_id=config.cls_token_id,
+        eos_token_id=config.sep_token_id,
+    )
+
+
+def config_from_bert(config: BertConfig) -> BertPreConfig:
+    """The BertPre config of a stock BERT encoder; ids of tokens that BertConfig does not store become None."""
+    _require(not config.is_decoder and not config.add_cross_attention, "it is a decoder")
+    fields = _copy_fields(config, SHARED_FIELDS + BERT_FIELDS)
+    unknown = dict.fromkeys(("unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"))
+    return BertPreConfig(architecture="bert", tie_word_embeddings=config.tie_word_embeddings, **unknown, **fields)
+
+
+def config_from_modernbert(config: ModernBertConfig) -> BertPreConfig:
+    """The BertPre config of a stock ModernBERT, where BertPre has all it asks for."""
+    rope = config.rope_parameters["full_attention"]
+    _require(set(config.layer_types) == {"full_attention"}, "some of its layers have local attention")
+    _require(rope["rope_type"] == "default", "its rotary positions are scaled")
+    biases = (config.norm_bias, config.attention_bias, config.mlp_bias, config.classifier_bias)
+    _require(not any(biases) and config.decoder_bias, "its biases differ")
+    _require(config.hidden_activation == config.classifier_activation, "its head has another activation")
+    _require(config.embedding_dropout == config.mlp_dropout, "it has different dropout in embeddings and MLP")
+    return BertPreConfig(
+        architecture="modern",
+        **_copy_fields(config, SHARED_FIELDS + MODERNBERT_FIELDS),
+        rope_theta=rope["rope_theta"],
+        hidden_act=config.hidden_activation,
+        layer_norm_eps=config.norm_eps,
+        hidden_dropout_prob=config.mlp_dropout,
+        attention_probs_dropout_prob=config.attention_dropout,
+        classifier_dropout=config.classifier_dropout,
+        unk_token_id=None,
+        mask_token_id=None,
+        tie_word_embeddings=config.tie_word_embeddings,
+    )
+
+
+def _check_architecture(model: PreTrainedModel, wanted: str, alternative: str) -> None:
+    architecture = getattr(model.config, "architecture", None)
+    if architecture != wanted:
+        raise ValueError(
+            f"this conversion needs a BertPre model of architecture {wanted!r}, got {type(model).__name__} of "
+            f"{architecture!r}; use {alternative} instead"
+        )
+
+
+def _counterpart(model: PreTrainedModel, table: dict[type, type]) -> type[PreTrainedModel]:
+    if type(model) not in table:
+        known = ", ".join(source.__name__ for source in table)
+        raise ValueError(f"{type(model).__name__} has no counterpart; convert one of: {known}")
+    return table[type(model)]
+
+
+def _require(condition: bool, reason: str) -> None:
+    if not condition:
+        raise ValueError(f"this stock model cannot become a BertPre model: {reason}")
+
+
+def _copy_fields(config: PreTrainedConfig, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: copy(getattr(config, name)) for name in names}
+
+
+def _rename(name: str, prefixes: tuple[tuple[str, str], ...]) -> str:
+    for source, target in prefixes:
+        if name.startswith(source):
+            return target + name.removeprefix(source)
+    raise ValueError(f"no rule renames the weight {name}")
+
+
+def _build(
+    model_class: type[PreTrainedModel], config: PreTrainedConfig, state: StateDict, like: PreTrainedModel
+) -> PreTrainedModel:
+    config._attn_implementation = like.config._attn_implementation
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn on the CPU and overwritten
+        model = model_class(config)
+    model.load_state_dict(state)
+    return model.to(device=like.device, dtype=like.dtype).train(like.training)

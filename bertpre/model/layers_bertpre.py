@@ -1,0 +1,263 @@
+"""The two encoders of BertPre: embeddings, attention and layers of the classic BERT and of the modern architecture.
+
+Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate. Each module's docstring ends with the shape
+it returns. This file and its siblings need only torch, transformers and each other, because saving a model with custom
+code copies these three alone.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .configuration_bertpre import BertPreConfig
+
+Rotation = tuple[Tensor, Tensor]
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+def eager_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **_: object,
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention written out (Vaswani et al. 2017, section 3.2.1), which can show its weights.
+
+    Query, key, value are (B, H, S, D); the mask broadcasts to (B, H, S, S), bool (True: attend) or added to the scores.
+    Returns the mixed values (B, S, H, D) and the weights (B, H, S, S).
+    """
+    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling  # (B, H, S, S)
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = F.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights  # (B, H, S, D) -> (B, S, H, D)
+
+
+def run_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
+) -> tuple[Tensor, Tensor | None]:
+    """Run the kernel the config names on (B, H, S, D); returns the joined heads (B, S, E) and its weights, if any."""
+    config = module.config
+    attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention)
+    dropout = config.attention_probs_dropout_prob if module.training else 0.0
+    scaling = config.head_dim**-0.5
+    mixed, weights = attend(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+    return mixed.flatten(2), weights  # (B, S, H, D) -> (B, S, E)
+
+
+# ---- architecture "bert": Devlin et al. 2018 -------------------------------------------------------------------------
+
+
+class BertEmbeddings(nn.Module):
+    """Sum of token, position and segment embeddings, normalised (Devlin et al. 2018, figure 2): (B, S, E)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
+        length, longest = inputs_embeds.shape[1], self.position_embeddings.num_embeddings
+        if length > longest:
+            raise ValueError(f"a sequence of {length} tokens exceeds max_position_embeddings={longest}")
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(position_ids)
+        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+class BertSelfAttention(nn.Module):
+    """Multi-head self-attention with three biased projections (Vaswani et al. 2017, section 3.2.2): (B, S, E)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.is_causal = False  # transformers' sdpa takes an absent attribute for True
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, **kwargs: object) -> tuple[Tensor, Tensor | None]:
+        heads = (*hidden_states.shape[:-1], -1, self.config.head_dim)
+        query = self.query(hidden_states).view(heads).transpose(1, 2)  # (B, S, E) -> (B, S, H, D) -> (B, H, S, D)
+        key = self.key(hidden_states).view(heads).transpose(1, 2)  # the same
+        value = self.value(hidden_states).view(heads).transpose(1, 2)  # the same
+        return run_attention(self, query, key, value, mask, **kwargs)
+
+
+class BertResidual(nn.Module):
+    """End of a post-LN block: project (B, S, input_size), drop, add the block's input, normalise: (B, S, E)."""
+
+    def __init__(self, config: BertPreConfig, input_size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden_states: Tensor, block_input: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + block_input)
+
+
+class BertLayer(GradientCheckpointingLayer):
+    """Post-LN Transformer layer (Devlin et al. 2018, section 3): (B, S, E). Nested as stock BERT names its weights."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        attention = {"self": BertSelfAttention(config), "output": BertResidual(config, config.hidden_size)}
+        self.attention = nn.ModuleDict(attention)
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.activation = ACT2FN[config.hidden_act]
+        self.output = BertResidual(config, config.intermediate_size)
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, **kwargs: object) -> Tensor:
+        mixed, _ = self.attention.self(hidden_states, mask, **kwargs)
+        hidden_states = self.attention.output(mixed, hidden_states)
+        expanded = self.activation(self.intermediate.dense(hidden_states))  # (B, S, I)
+        return self.output(expanded, hidden_states)
+
+
+class BertEncoder(nn.Module):
+    """The stack of post-LN layers: (B, S, E). Its positions came with the embeddings."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, position_ids: Tensor, **kwargs: object) -> Tensor:
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, mask, **kwargs)
+        return hidden_states
+
+
+# ---- architecture "modern": Warner et al. 2024 (ModernBERT), with full attention in every layer ----------------------
+
+
+def modern_norm(config: BertPreConfig) -> nn.LayerNorm:
+    """LayerNorm without bias."""
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
+
+
+class ModernEmbeddings(nn.Module):
+    """Token embeddings, normalised: (B, S, E). Positions enter in attention, segments do not exist."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.norm = modern_norm(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
+        return self.dropout(self.norm(inputs_embeds))
+
+
+def residual_std(config: BertPreConfig) -> float:
+    """Initial standard deviation of projections onto the residual stream, which sums 2 of them per layer."""
+    return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
+
+
+def rotary_rotation(config: BertPreConfig, position_ids: Tensor) -> Rotation:
+    """Cosines and sines of RoPE for positions (1 or B, S), each (1 or B, 1, S, D), in fp32 (Su et al. 2021, 3.4.2).
+
+    Computed at every forward, which costs little beside one layer; a buffer would not survive `from_pretrained`.
+    """
+    exponents = torch.arange(0, config.head_dim, 2, device=position_ids.device, dtype=torch.float32) / config.head_dim
+    frequencies = 1.0 / (config.rope_theta**exponents)  # (D/2,)
+    angles = position_ids[:, None, :, None].float() * frequencies  # (1 or B, 1, S, D/2)
+    angles = torch.cat((angles, angles), dim=-1)  # (1 or B, 1, S, D)
+    return angles.cos(), angles.sin()
+
+
+def rotate(states: Tensor, rotation: Rotation) -> Tensor:
+    """Turn each pair (i, i + D/2) of (B, H, S, D) by its position's angle, in fp32; the dtype is kept."""
+    cosine, sine = rotation
+    first, second = states.float().chunk(2, dim=-1)  # 2 x (B, H, S, D/2)
+    quarter_turn = torch.cat((-second, first), dim=-1)  # (B, H, S, D)
+    return (states.float() * cosine + quarter_turn * sine).to(states.dtype)
+
+
+class ModernAttention(nn.Module):
+    """Multi-head self-attention with one fused projection, no biases, rotary positions: (B, S, E)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.is_causal = False  # transformers' sdpa takes an absent attribute for True
+        self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
+        self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.Wo.initial_std = residual_std(config)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None, rotation: Rotation, **kwargs: object
+    ) -> tuple[Tensor, Tensor | None]:
+        qkv = self.Wqkv(hidden_states)  # (B, S, 3E)
+        qkv = qkv.view(*hidden_states.shape[:-1], 3, -1, self.config.head_dim)  # (B, S, 3, H, D)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x (B, H, S, D)
+        query, key = rotate(query, rotation), rotate(key, rotation)
+        mixed, weights = run_attention(self, query, key, value, mask, **kwargs)
+        return self.dropout(self.Wo(mixed)), weights
+
+
+class ModernMLP(nn.Module):
+    """GeGLU feed-forward network without biases (Shazeer 2020, section 2): (B, S, E)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.Wi = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.activation = ACT2FN[config.hidden_act]
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.Wo = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.Wo.initial_std = residual_std(config)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        expanded, gate = self.Wi(hidden_states).chunk(2, dim=-1)  # 2 x (B, S, I)
+        return self.Wo(self.dropout(self.activation(expanded) * gate))
+
+
+class ModernLayer(GradientCheckpointingLayer):
+    """Pre-LN Transformer layer (Xiong et al. 2020, figure 1b): (B, S, E). The first one's input is normalised."""
+
+    def __init__(self, config: BertPreConfig, layer_index: int) -> None:
+        super().__init__()
+        self.attn_norm = nn.Identity() if layer_index == 0 else modern_norm(config)
+        self.attn = ModernAttention(config)
+        self.mlp_norm = modern_norm(config)
+        self.mlp = ModernMLP(config)
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, rotation: Rotation, **kwargs: object) -> Tensor:
+        mixed, _ = self.attn(self.attn_norm(hidden_states), mask, rotation, **kwargs)
+        hidden_states = hidden_states + mixed
+        return hidden_states + self.mlp(self.mlp_norm(hidden_states))
+
+
+class ModernEncoder(nn.Module):
+    """The stack of pre-LN layers and the norm that closes it: (B, S, E)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layer = nn.ModuleList(ModernLayer(config, index) for index in range(config.num_hidden_layers))
+        self.final_norm = modern_norm(config)
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None, position_ids: Tensor, **kwargs: object) -> Tensor:
+        rotation = rotary_rotation(self.config, position_ids)
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, mask, rotation, **kwargs)
+        return self.final_norm(hidden_states)

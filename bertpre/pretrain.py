@@ -1,0 +1,214 @@
+"""`bertpre pretrain`: store -> model, with exact resume."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from bertpre.data.masking import MaskingCollator
+from bertpre.data.sampler import Example, PairDataset, Position, in_batches
+from bertpre.data.store import Shard, open_shards, read_manifest
+from bertpre.data.tokenizer import SPECIAL_TOKENS, fingerprint, load_tokenizer
+from bertpre.errors import UserError
+from bertpre.model.configuration_bertpre import BertPreConfig
+from bertpre.model.flops import flops_per_token
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.recipe import Phase, Recipe, seconds
+from bertpre.run_directory import claim, write_manifest, write_results
+from bertpre.runtime import can_compile, choose_dtype, manifest, measured_flops, start
+from bertpre.training.metrics import Batch, PretrainingObjective
+from bertpre.training.optimizer import build_optimizers
+from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.trackers import MetricsLog
+from bertpre.training.trainer import StepBatch, Trainer, evaluate_batches
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def pretrain(recipe: Recipe) -> dict[str, Any]:
+    """Pretrain the recipe's model on the prepared data; returns the figures for `results.json`."""
+    accelerator = start()
+    if accelerator.is_main_process:
+        claim(recipe)
+    accelerator.wait_for_everyone()
+    folder = Path(recipe.output_dir)
+    facts = read_manifest(folder / "data")
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
+    dtype = choose_dtype(recipe.training.precision, accelerator.device)
+    torch.manual_seed(recipe.seed)
+    model = BertPreForPreTraining(build_config(recipe, tokenizer))
+    trainer = build_trainer(recipe, accelerator, model, data, dtype, folder)
+    if accelerator.is_main_process:
+        write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
+    validation = trainer.train()
+    trainer.log.close()
+    figures = {
+        "steps": trainer.step,
+        "tokens": trainer.tokens,
+        "seconds": trainer.elapsed,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "validation": {name: validation[name] for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")},
+        "unigram_entropy": facts["unigram_entropy"],
+        "fillings": fill_masks(model, tokenizer, data.validation_shards[0]),
+    }
+    if accelerator.is_main_process:
+        model.save_pretrained(folder / "model")
+        tokenizer.save_pretrained(folder / "model")
+        write_results(folder, "pretrain", figures)
+        print(
+            f"pretrain: {figures['steps']:,} steps, {figures['tokens']:,} tokens in {figures['seconds']:.0f} s; validation MLM "
+            f"loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f}), NSP accuracy "
+            f"{validation['nsp_accuracy']:.3f}"
+        )
+    accelerator.wait_for_everyone()
+    return figures
+
+
+def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreConfig:
+    """The model's configuration: the recipe's sizes, the tokenizer's vocabulary and special tokens."""
+    return BertPreConfig(
+        **recipe.model.model_dump(),
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+        mask_token_id=tokenizer.mask_token_id,
+    )
+
+
+class PretrainingData:
+    """The batches of pretraining: a `Source` for the trainer, and the validation batches."""
+
+    def __init__(
+        self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", folder: Path, accelerator: Accelerator
+    ) -> None:
+        training, self.accelerator = recipe.training, accelerator
+        vocabulary_hash = fingerprint(tokenizer)
+        self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
+        shards = open_shards(folder, "train", vocabulary_hash)
+        self.phases, self.global_batch_size = training.phases, training.global_batch_size
+        self.micro_batch_sizes = [micro_batch_size(training.global_batch_size, p, accelerator.num_processes) for p in self.phases]
+        self.datasets = [self.dataset(recipe, shards, phase) for phase in self.phases]
+        self.collators = [self.collator(recipe, tokenizer, phase) for phase in self.phases]
+        # Validation is on the first phase's length, where most of the training is, from the start to the end.
+        held_out = self.dataset(recipe, self.validation_shards, self.phases[0])
+        available = len(held_out.plan(0)[0])
+        self.validation, _ = held_out.take(Position(), min(training.eval_pairs, available))
+
+    def dataset(self, recipe: Recipe, shards: list[Shard], phase: Phase) -> PairDataset:
+        """The pairs of some shards at one phase's length."""
+        pairs = recipe.pairs
+        return PairDataset(shards, phase.max_length, recipe.seed, pairs.short_seq_prob, pairs.random_next_prob)
+
+    def collator(self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:
+        """The masking at one phase's length."""
+        special_ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
+        unusable = set(special_ids.values()) | set(tokenizer.all_special_ids)
+        vocabulary = tokenizer.get_vocab().items()
+        words = sorted(i for token, i in vocabulary if i not in unusable and not re.fullmatch(r"\[unused\d+\]", token))
+        return MaskingCollator(
+            len(tokenizer), special_ids, np.array(words), phase.max_length, recipe.training.masked_lm_prob, recipe.seed
+        )
+
+    def __call__(self, position: Position, progress: float) -> StepBatch:
+        """This process's micro-batches of the step that begins at `position`."""
+        phase = self.phase_at(progress)
+        if phase != position.phase:
+            position = Position(phase, position.epoch + 1)
+        examples, after = self.datasets[phase].take(position, self.global_batch_size)
+        share = self.global_batch_size // self.accelerator.num_processes
+        mine = examples[share * self.accelerator.process_index :][:share]
+        return StepBatch(list(self.batches(mine, phase)), after)
+
+    def phase_at(self, progress: float) -> int:
+        """The phase at a share of the training."""
+        ends = np.cumsum([phase.share for phase in self.phases])
+        return min(int(np.searchsorted(ends, progress, side="right")), len(self.phases) - 1)
+
+    def batches(self, examples: list[Example], phase: int) -> Iterator[Batch]:
+        """Collated micro-batches on the device."""
+        for group in in_batches(examples, self.micro_batch_sizes[phase]):
+            yield {name: tensor.to(self.accelerator.device) for name, tensor in self.collators[phase](group).items()}
+
+    def validation_batches(self) -> Iterator[Batch]:
+        """This process's share of the validation pairs, masked as in the first epoch, always the same."""
+        return self.batches(self.validation[self.accelerator.process_index :: self.accelerator.num_processes], phase=0)
+
+
+def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -> int:
+    """Pairs in one forward pass; raises UserError where the global batch cannot be cut evenly."""
+    size = phase.micro_batch_size or global_batch_size // num_processes
+    if not size or global_batch_size % (size * num_processes):
+        raise UserError(
+            f"training.global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size ({size}) times the "
+            f"number of processes ({num_processes})"
+        )
+    return size
+
+
+def build_trainer(
+    recipe: Recipe, accelerator: Accelerator, model: nn.Module, data: PretrainingData, dtype: torch.dtype, folder: Path
+) -> Trainer:
+    """Unpack the recipe into the trainer's parts."""
+    training, objective, device = recipe.training, PretrainingObjective(), accelerator.device
+    model.to(device)
+    if device.type == "cpu":
+        model.set_attn_implementation("eager")  # at these lengths torch.compile makes it faster than sdpa: 0.90 of a step's time
+    length = training.phases[0].max_length
+    peak_size = 8192 if device.type == "cuda" else 1024
+    return Trainer(
+        accelerator=accelerator,
+        model=model,
+        optimizers=build_optimizers(
+            model, training.optimizer, training.learning_rate, training.weight_decay, training.muon_learning_rate
+        ),
+        source=data,
+        objective=objective,
+        duration=Duration(training.max_steps, seconds(training.budget) if training.budget else None),
+        lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
+        log=MetricsLog(
+            folder / "metrics.jsonl", "pretrain", accelerator.is_main_process, training.wandb_project, recipe.model_dump()
+        ),
+        dtype=dtype,
+        compile=can_compile(device) if training.compile == "auto" else training.compile,
+        max_grad_norm=training.max_grad_norm,
+        seed=recipe.seed,
+        log_every=training.log_every,
+        eval_every=training.eval_every,
+        evaluate=lambda step: evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype),
+        checkpoint_dir=folder / "checkpoints",
+        checkpoint_every=recipe.checkpoint.every,
+        checkpoint_keep=recipe.checkpoint.keep,
+        flops_per_token=flops_per_token(model.config, length, training.masked_lm_prob),
+        peak_flops=measured_flops(device, dtype, peak_size),
+    )
+
+
+def fill_masks(model: nn.Module, tokenizer: "PreTrainedTokenizerBase", shard: Shard, count: int = 3) -> list[dict[str, Any]]:
+    """Hide one word in each of a few validation sentences and let the model guess: sentence, answer, three guesses."""
+    fillings = []
+    model.eval()
+    for number in range(len(shard.sentences) - 1):
+        ids = shard.tokens[shard.sentences[number] : shard.sentences[number + 1]].tolist()
+        words = tokenizer.convert_ids_to_tokens(ids)
+        candidates = [place for place in range(3, len(words) - 2) if words[place].isalpha() and not words[place + 1].startswith("##")]
+        if not 8 <= len(ids) <= 24 or not candidates:
+            continue
+        place = max(candidates, key=lambda index: len(words[index]))
+        shown = [*ids[:place], tokenizer.mask_token_id, *ids[place + 1 :]]
+        inputs = torch.tensor([[tokenizer.cls_token_id, *shown, tokenizer.sep_token_id]], device=model.device)
+        with torch.no_grad():
+            logits = model.forward(input_ids=inputs).prediction_logits[0, place + 1]
+        guesses = tokenizer.convert_ids_to_tokens(logits.topk(3).indices.tolist())
+        fillings.append({"sentence": tokenizer.decode(shown), "answer": words[place], "guesses": guesses})
+        if len(fillings) == count:
+            break
+    return fillings

@@ -1,0 +1,303 @@
+"""The recipe: one YAML file that says everything a run needs; its schema, loading, overrides and resolved copy."""
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bertpre.errors import UserError
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A part of the recipe; a key it does not know is an error, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+class Corpus(Section):
+    """Where the pretraining text comes from."""
+
+    path: str  # a Hub id, a local file or folder, or `sample` for the embedded corpus
+    name: str | None = None  # the configuration of a Hub dataset, e.g. 20231101.en
+    split: str = "train"  # several are joined by +: train+unsupervised
+    text_column: str = "text"
+    limit: Count | None = None  # only the first documents of each split
+
+
+class Tokenizer(Section):
+    """The WordPiece vocabulary: learned from the corpus, or an existing one."""
+
+    path: str | None = None  # an existing tokenizer, as a folder or Hub id; nothing is learned then
+    vocab_size: Annotated[int, Field(ge=64)] = 30528
+    lowercase: bool = True
+
+
+class Pairs(Section):
+    """How documents become segment pairs (Devlin et al. 2018, section 3.1 and appendix A.1)."""
+
+    short_seq_prob: Share = 0.1
+    random_next_prob: Share = 0.5
+    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.01  # of the documents, never trained on
+
+
+class Model(Section):
+    """The encoder's architecture and size."""
+
+    architecture: Literal["bert", "modern"] = "bert"
+    hidden_size: Count = 768
+    num_hidden_layers: Count = 12
+    num_attention_heads: Count = 12
+    intermediate_size: Count = 3072
+    max_position_embeddings: Count = 512
+    hidden_dropout_prob: Share = 0.1
+    attention_probs_dropout_prob: Share = 0.1
+
+
+class Phase(Section):
+    """A part of pretraining at one sequence length."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the whole of training
+    max_length: Annotated[int, Field(ge=8)] = 128  # tokens in a pair, special tokens included
+    micro_batch_size: Count | None = None  # pairs in one forward pass of one process; none: as many as fit the global batch
+
+
+class Training(Section):
+    """The pretraining loop."""
+
+    max_steps: Count | None = None  # training ends at whichever of the two comes first
+    budget: str | None = None  # wall clock, e.g. 45m; the last evaluation is within it
+    global_batch_size: Count = 256  # pairs an optimizer step, over all processes
+    phases: Annotated[list[Phase], Field(min_length=1)] = [Phase()]
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    compile: Literal["auto"] | bool = "auto"
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: Rate = 1e-4
+    muon_learning_rate: Rate = 0.02  # of the hidden matrices, where optimizer is muon
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    max_grad_norm: Rate = 1.0
+    schedule: Literal["linear", "trapezoid"] = "linear"
+    warmup: Share = 0.01  # share of the training during which the rate rises
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.5  # trapezoid: share of the training during which it falls to zero
+    masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    log_every: Count = 20
+    eval_every: Count = 500
+    eval_pairs: Count = 1024
+    wandb_project: str | None = None
+
+    @model_validator(mode="after")
+    def check(self) -> "Training":
+        if self.max_steps is None and self.budget is None:
+            raise ValueError("needs max_steps, or a budget such as 45m, or both")
+        if self.budget is not None:
+            seconds(self.budget)
+        if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
+            raise ValueError("the shares of the phases must add up to 1")
+        return self
+
+
+class Checkpoint(Section):
+    """What is saved on the way, so that a killed run goes on where it was."""
+
+    every: Count = 1000  # steps
+    keep: Count = 2
+
+
+class Finetune(Section):
+    """The labelled examples and how the classifier is trained on them."""
+
+    path: str  # as corpus.path
+    name: str | None = None
+    split: str = "train"
+    text_column: str = "text"
+    label_column: str = "label"
+    limit: Count | None = None
+    init: str = "pretrained"  # this run's model; `random` for no pretraining; or the folder or Hub id of another
+    epochs: Count = 3
+    batch_size: Count = 32
+    max_length: Annotated[int, Field(ge=8)] = 256
+    truncation: Literal["head", "tail", "head_tail"] = "head_tail"  # head_tail: a quarter from the start, the rest from the end
+    pooling: Literal["cls", "mean"] = "cls"
+    learning_rate: Rate = 3e-5
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    warmup: Share = 0.1
+    dropout: Share = 0.1
+    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+
+
+class Evaluate(Section):
+    """What the finished classifier is measured on."""
+
+    split: str = "test"  # of finetune.path
+    limit: Count | None = None
+    batch_size: Count = 64
+    bag_of_words: bool = True  # also fit TF-IDF + logistic regression on the same examples
+
+
+class Recipe(Section):
+    """Everything a run needs."""
+
+    output_dir: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    corpus: Corpus
+    tokenizer: Tokenizer = Tokenizer()
+    pairs: Pairs = Pairs()
+    model: Model = Model()
+    training: Training
+    checkpoint: Checkpoint = Checkpoint()
+    finetune: Finetune | None = None
+    evaluate: Evaluate = Evaluate()
+
+    @model_validator(mode="after")
+    def check(self) -> "Recipe":
+        longest = max(phase.max_length for phase in self.training.phases)
+        longest = max(longest, self.finetune.max_length if self.finetune else 0)
+        if longest > self.model.max_position_embeddings:
+            raise ValueError(
+                f"model.max_position_embeddings is {self.model.max_position_embeddings}, but a max_length is {longest}"
+            )
+        if self.model.hidden_size % self.model.num_attention_heads:
+            raise ValueError("model.hidden_size must be a multiple of model.num_attention_heads")
+        return self
+
+
+def seconds(duration: str) -> float:
+    """Read a duration such as `90s`, `45m`, `1.5h` or `2d`, in seconds; raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", duration.strip())
+    if not match or not float(match[1]):
+        raise ValueError(f"{duration!r} is no duration: write 90s, 45m, 1.5h or 2d")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe and apply overrides.
+
+    `name` is a path or the name of a shipped recipe; `overrides` are `section.key=value`, values in YAML.
+    Raises UserError for a missing file, a key nobody knows, a bad value.
+    """
+    path = find_recipe(name)
+    values = read_yaml(path)
+    for override in overrides or []:
+        apply_override(values, override)
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{path.name}: {line}" for line in explain(error))) from None
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with bertpre, by name."""
+    package = Path(__file__).parent
+    folder = package / "recipes" if (package / "recipes").is_dir() else package.parent / "recipes"  # installed, or a checkout
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_recipe(name: str) -> Path:
+    """The file that `name` means: a path first, then a shipped recipe."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = shipped_recipes()
+    if name in shipped:
+        return shipped[name]
+    raise UserError(f"no recipe {name!r}: it is neither a file nor one of the shipped ({', '.join(shipped)})")
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML lets the last of two equal keys win without a word; here it is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = {str(key) for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"key {sorted(twice)[0]!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping from a file."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: cannot be read as YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a recipe is a mapping of keys to values, see `bertpre show quickstart`")
+    return values
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one `section.key=value` in place; a number in the key picks from a list (`training.phases.0.max_length=64`)."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
+    *parents, last = key.split(".")
+    target: Any = values
+    for part in parents:
+        if isinstance(target, list) and part.isdigit() and int(part) < len(target):
+            target = target[int(part)]
+        elif isinstance(target, dict):
+            target[part] = {} if target.get(part) is None else target[part]
+            target = target[part]
+        else:
+            raise UserError(f"override {override!r}: {part!r} is not a section")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    if isinstance(target, list) and last.isdigit() and int(last) < len(target):
+        target[int(last)] = value
+    elif isinstance(target, dict):
+        target[last] = value
+    else:
+        raise UserError(f"override {override!r}: {'.'.join(parents)!r} has no keys")
+
+
+def explain(error: ValidationError) -> Iterator[str]:
+    """One line a mistake: the dotted key, what is wrong with it, and the nearest known key."""
+    known = list(known_keys(Recipe))
+    for mistake in error.errors():
+        key = ".".join(str(part) for part in mistake["loc"] if not str(part).startswith(("literal[", "list[")) and part != "bool")
+        if mistake["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
+            yield f"unknown key {key!r}; {hint}"
+        elif mistake["type"] == "missing":
+            yield f"key {key!r} is missing; give it in the file or as {key}=..."
+        else:
+            given = "" if isinstance(mistake["input"], dict | BaseModel) else f" (given: {mistake['input']!r})"
+            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}".removeprefix(": ")
+
+
+def known_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of the schema."""
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        annotations = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        for annotation in annotations:
+            if isinstance(annotation, type) and issubclass(annotation, Section):
+                yield from known_keys(annotation, f"{prefix}{name}.")
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """The resolved recipe, every default written out; loads again unchanged."""
+    return yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """The dotted keys in which two recipes differ."""
+    return sorted(key for key, value in flatten(new.model_dump()).items() if flatten(old.model_dump()).get(key, value) != value)
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat

@@ -1,0 +1,33 @@
+"""`bertpre run` and `bertpre quickstart`: all stages, one after the other, each skipped where it is finished."""
+
+from pathlib import Path
+
+from bertpre.evaluate import evaluate
+from bertpre.finetune import finetune
+from bertpre.prepare import prepare
+from bertpre.pretrain import pretrain
+from bertpre.recipe import Recipe, load_recipe
+from bertpre.report import closing_lines, write_report
+from bertpre.run_directory import claim, is_finished
+
+STAGES = {"prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate}
+
+
+def run(recipe: Recipe) -> Path:
+    """Run every stage that the recipe has and that is not finished, then write the report; returns the run's folder."""
+    folder = claim(recipe)
+    for name, stage in STAGES.items():
+        if name in ("finetune", "evaluate") and recipe.finetune is None:
+            continue
+        if is_finished(folder, name):
+            print(f"{name}: finished before, skipped")
+        else:
+            stage(recipe)
+    write_report(folder, recipe)
+    print("\n".join(closing_lines(folder)))
+    return folder
+
+
+def quickstart(output_dir: str) -> Path:
+    """Run the shipped quickstart recipe in `output_dir`."""
+    return run(load_recipe("quickstart", [f"output_dir={output_dir}"]))

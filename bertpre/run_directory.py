@@ -1,0 +1,92 @@
+"""The run directory: one folder, one recipe; it is claimed before anything is written, and remembers what was done."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from bertpre.errors import UserError
+from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
+
+STAGES = ("prepare", "pretrain", "finetune", "evaluate")
+ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.csv"}
+FIRST_READER = {  # the first stage that reads a section; from then on it cannot change
+    "seed": "prepare", "corpus": "prepare", "tokenizer": "prepare", "pairs": "prepare",
+    "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",
+    "finetune": "finetune", "evaluate": "evaluate",
+}  # fmt: skip
+
+
+def claim(recipe: Recipe) -> Path:
+    """Make `output_dir` ready for this recipe; returns its path.
+
+    Raises UserError where it cannot be written, holds something else, or another recipe has begun there. A key that
+    only a stage not yet begun reads may still be changed.
+    """
+    folder = Path(recipe.output_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError
+    except OSError as error:
+        reason = type(error).__name__
+        raise UserError(f"output_dir: {folder} cannot be written ({reason}); give another with output_dir=FOLDER") from None
+    kept = folder / "recipe.yaml"
+    if kept.exists():
+        refuse_other_recipe(recipe, kept)
+    elif any(folder.iterdir()):
+        raise UserError(f"output_dir: {folder} holds something else than a run; give an empty folder with output_dir=FOLDER")
+    write_text(kept, to_yaml(recipe))
+    return folder
+
+
+def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
+    """Raise UserError where a finished or begun stage read a key that is different now."""
+    changed = differences(load_recipe(str(kept), [f"output_dir={json.dumps(recipe.output_dir)}"]), recipe)
+    frozen = [key for key in changed if (kept.parent / ARTEFACTS[FIRST_READER[key.split(".")[0]]]).exists()]
+    if frozen:
+        raise UserError(
+            f"output_dir: {kept.parent} was begun with another recipe, which differs in {', '.join(frozen)}; "
+            "nothing was changed; give another folder with output_dir=FOLDER"
+        )
+
+
+def load_run(folder: str | Path) -> tuple[Path, Recipe]:
+    """An existing run's folder and recipe; raises UserError where it is none."""
+    folder = Path(folder)
+    if not (folder / "recipe.yaml").is_file():
+        raise UserError(f"{folder} is no run directory: it has no recipe.yaml")
+    return folder, load_recipe(str(folder / "recipe.yaml"))
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """The figures of the stages so far."""
+    file = folder / "results.json"
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def write_results(folder: Path, stage: str, figures: dict[str, Any]) -> None:
+    """Set one stage's figures."""
+    results = read_results(folder) | {stage: figures}
+    write_text(folder / "results.json", json.dumps(results, indent=2) + "\n")
+
+
+def is_finished(folder: Path, stage: str) -> bool:
+    """Whether a stage has left its figures."""
+    return stage in read_results(folder)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a file whole: a killed process leaves the old one or the new one."""
+    partial = file.with_name(file.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)
+
+
+def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:
+    """Set what one stage was run with, in `manifest.json`."""
+    file = folder / "manifest.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    write_text(file, json.dumps(known | {stage: facts}, indent=2) + "\n")
+
+

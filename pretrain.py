@@ -1,0 +1,6 @@
+"""`accelerate launch [...] pretrain.py RECIPE [key=value ...]`: the same as `bertpre pretrain`, on many processes."""
+
+from bertpre.cli import launched
+
+if __name__ == "__main__":
+    launched("pretrain")

@@ -1,0 +1,76 @@
+"""Attention sees every token and no padding, whichever kernel computes it."""
+
+import pytest
+import torch
+
+from bertpre.model import BertPreConfig, BertPreModel
+
+BATCH, SEQUENCE, VOCABULARY = 3, 12, 90
+LENGTHS = torch.tensor([[12], [7], [3]])
+
+pytestmark = pytest.mark.parametrize("architecture", ["bert", "modern"])
+
+
+def build(architecture: str, attention: str) -> BertPreModel:
+    """A model with weights so large that a missing token cannot hide below the tolerance."""
+    torch.manual_seed(0)
+    config = BertPreConfig(
+        architecture=architecture, vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=40, max_position_embeddings=16, initializer_range=0.3,
+    )  # fmt: skip
+    model = BertPreModel(config).eval()
+    model.set_attn_implementation(attention)
+    return model
+
+
+def random_ids() -> torch.Tensor:
+    return torch.randint(5, VOCABULARY, (BATCH, SEQUENCE), generator=torch.Generator().manual_seed(0))
+
+
+def padding_mask() -> torch.Tensor:
+    return (torch.arange(SEQUENCE) < LENGTHS).long()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_eager_equals_sdpa(architecture: str, padded: bool) -> None:
+    mask = padding_mask() if padded else None
+    eager, sdpa = (build(architecture, attention)(random_ids(), mask)[0] for attention in ("eager", "sdpa"))
+    torch.testing.assert_close(eager, sdpa, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_changed_padding_changes_nothing(architecture: str, attention: str) -> None:
+    model, ids, mask = build(architecture, attention), random_ids(), padding_mask()
+    other_ids = torch.where(mask == 1, ids, (ids + 7) % VOCABULARY)
+    kept = mask.bool()
+    before, after = model(ids, mask)[0], model(other_ids, mask)[0]
+    torch.testing.assert_close(before[kept], after[kept], rtol=0, atol=1e-6)
+    assert (before[~kept] - after[~kept]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_changed_last_token_changes_the_first_position(architecture: str, attention: str, masked: bool) -> None:
+    model, ids = build(architecture, attention), random_ids()
+    mask = torch.ones_like(ids) if masked else None
+    other_ids = ids.clone()
+    other_ids[:, -1] = (ids[:, -1] + 7) % VOCABULARY
+    difference = (model(ids, mask)[0] - model(other_ids, mask)[0])[:, 0].abs().amax(dim=-1)  # (B,)
+    assert (difference > 1e-3).all()
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_full_mask_equals_no_mask(architecture: str, attention: str) -> None:
+    model, ids = build(architecture, attention), random_ids()
+    torch.testing.assert_close(model(ids, torch.ones_like(ids))[0], model(ids)[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_packed_documents_do_not_see_each_other(architecture: str, attention: str) -> None:
+    model, ids = build(architecture, attention), random_ids()
+    document = (torch.arange(SEQUENCE) >= 5).long()  # two documents a row, of 5 and 7 tokens
+    same_document = (document[:, None] == document[None, :]).expand(BATCH, 1, -1, -1)  # (B, 1, S, S)
+    positions = torch.cat((torch.arange(5), torch.arange(7))).expand(BATCH, -1)
+    packed = model(ids, same_document, position_ids=positions)[0]
+    torch.testing.assert_close(packed[:, :5], model(ids[:, :5])[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(packed[:, 5:], model(ids[:, 5:])[0], rtol=0, atol=1e-5)

@@ -1,0 +1,137 @@
+"""Architecture "modern" is stock ModernBERT with full attention: the same logits and gradients."""
+
+import pytest
+import torch
+from transformers import (
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+    PreTrainedModel,
+)
+
+from bertpre.model import (
+    BertPreConfig,
+    BertPreForMaskedLM,
+    BertPreForNextSentencePrediction,
+    BertPreForPreTraining,
+    BertPreForSequenceClassification,
+)
+from bertpre.model.conversion import MODERNBERT_PREFIXES, from_stock, to_stock_modernbert
+
+BATCH, SEQUENCE, VOCABULARY = 3, 12, 90
+SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "intermediate_size": 40, "max_position_embeddings": 16, "num_labels": 3,
+}  # fmt: skip
+STOCK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+
+
+def randomize(model: PreTrainedModel) -> PreTrainedModel:
+    """Give every weight, biases and norms too, a value of its own, so that none can be left out unnoticed."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator) * 0.1)
+    return model.eval()
+
+
+def inputs(padded: bool) -> dict[str, torch.Tensor]:
+    """Ids and, where asked for, rows of 12, 7 and 3 tokens."""
+    ids = torch.randint(5, VOCABULARY, (BATCH, SEQUENCE), generator=torch.Generator().manual_seed(0))
+    if not padded:
+        return {"input_ids": ids}
+    mask = (torch.arange(SEQUENCE) < torch.tensor([[12], [7], [3]])).long()
+    return {"input_ids": ids.masked_fill(mask == 0, 0), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_masked_language_model_matches_stock(padded: bool, attention: str) -> None:
+    ours = randomize(BertPreForMaskedLM(BertPreConfig(architecture="modern", rope_theta=500.0, **SIZES)))
+    ours.set_attn_implementation(attention)
+    stock = to_stock_modernbert(ours)
+    assert type(stock) is ModernBertForMaskedLM and stock.config._attn_implementation == attention
+
+    batch = inputs(padded)
+    batch["labels"] = batch["input_ids"].masked_fill(torch.arange(SEQUENCE) % 3 != 1, -100)
+    our_output, stock_output = ours(**batch), stock(**batch)
+    torch.testing.assert_close(our_output.logits, stock_output.logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(our_output.loss, stock_output.loss, rtol=0, atol=1e-5)
+
+    our_output.loss.backward()
+    stock_output.loss.backward()
+    our_gradients = {name: weight.grad for name, weight in ours.named_parameters() if weight.grad is not None}
+    bias_gradient = our_gradients.pop("cls.predictions.bias")
+    for name, weight in stock.named_parameters():
+        gradient = bias_gradient if name == "decoder.bias" else our_gradients.pop(our_name(name))
+        torch.testing.assert_close(gradient, weight.grad, rtol=0, atol=1e-4)
+    assert not our_gradients
+
+
+def our_name(stock_name: str) -> str:
+    """The BertPre name of a ModernBERT weight."""
+    ours, stock = next(pair for pair in MODERNBERT_PREFIXES if stock_name.startswith(pair[1]))
+    return ours + stock_name.removeprefix(stock)
+
+
+def test_pretraining_model_leaves_its_sentence_head_behind() -> None:
+    ours = randomize(BertPreForPreTraining(BertPreConfig(architecture="modern", **SIZES)))
+    batch = inputs(padded=True)
+    logits = to_stock_modernbert(ours)(**batch).logits
+    torch.testing.assert_close(ours(**batch).prediction_logits, logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_classifier_matches_stock(pooling: str, padded: bool) -> None:
+    config = BertPreConfig(architecture="modern", classifier_pooling=pooling, **SIZES)
+    ours = randomize(BertPreForSequenceClassification(config))
+    batch = inputs(padded)
+    logits = to_stock_modernbert(ours)(**batch).logits
+    torch.testing.assert_close(ours(**batch).logits, logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("stock_class", [ModernBertForMaskedLM, ModernBertForSequenceClassification])
+def test_stock_becomes_ours(stock_class: type[PreTrainedModel]) -> None:
+    config = ModernBertConfig(**SIZES, **STOCK_IDS, global_attn_every_n_layers=1, classifier_pooling="mean")
+    stock = randomize(stock_class(config))
+    ours = from_stock(stock)
+    assert ours.config.rope_theta == 160_000.0
+    batch = inputs(padded=True)
+    torch.testing.assert_close(ours(**batch).logits, stock(**batch).logits, rtol=0, atol=1e-5)
+
+
+def test_round_trip_keeps_config_and_weights() -> None:
+    config = BertPreConfig(
+        architecture="modern", unk_token_id=None, mask_token_id=None, classifier_dropout=0.2, rope_theta=500.0,
+        hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.05, layer_norm_eps=1e-3, **SIZES,
+    )  # fmt: skip
+    ours = randomize(BertPreForMaskedLM(config))
+    back = from_stock(to_stock_modernbert(ours))
+    assert back.config.to_diff_dict() == config.to_diff_dict()
+    for name, weight in ours.state_dict().items():
+        assert torch.equal(weight, back.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"global_attn_every_n_layers": 3}, "local attention"),
+        ({"norm_bias": True}, "biases differ"),
+        ({"decoder_bias": False}, "biases differ"),
+        ({"classifier_activation": "relu"}, "another activation"),
+        ({"mlp_dropout": 0.5}, "different dropout"),
+    ],
+)
+def test_what_ours_cannot_express_is_refused(fields: dict, message: str) -> None:
+    config = ModernBertConfig(**({"global_attn_every_n_layers": 1} | fields), **SIZES, **STOCK_IDS)
+    with pytest.raises(ValueError, match=message):
+        from_stock(ModernBertForMaskedLM(config))
+
+
+def test_wrong_model_is_told_what_to_do() -> None:
+    with pytest.raises(ValueError, match="use to_stock_bert instead"):
+        to_stock_modernbert(BertPreForMaskedLM(BertPreConfig(**SIZES)))
+    modern = BertPreConfig(architecture="modern", **SIZES)
+    with pytest.raises(ValueError, match="NextSentencePrediction has no counterpart"):
+        to_stock_modernbert(BertPreForNextSentencePrediction(modern))

@@ -1,0 +1,149 @@
+"""Saving and loading: the same logits, tied weights, Auto classes, backbones for new heads, custom code."""
+
+import ast
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from bertpre.model import (
+    BertPreConfig,
+    BertPreForMaskedLM,
+    BertPreForNextSentencePrediction,
+    BertPreForPreTraining,
+    BertPreForSequenceClassification,
+    BertPreModel,
+    modeling_bertpre,
+)
+
+pytestmark = pytest.mark.parametrize("architecture", ["bert", "modern"])
+
+VOCABULARY = 90
+
+
+def tiny_config(architecture: str, **fields: object) -> BertPreConfig:
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return BertPreConfig(
+        architecture=architecture, **sizes, intermediate_size=40, max_position_embeddings=16, **fields
+    )
+
+
+def first_output(model: PreTrainedModel) -> torch.Tensor:
+    """The model's first output for fixed ids, some of them padding."""
+    ids = torch.randint(5, VOCABULARY, (3, 12), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(12) < torch.tensor([[12], [7], [3]])).long()  # (3, 12)
+    return model.eval()(ids, mask, return_dict=False)[0]
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Deterministic mode fills fresh memory with NaN, so a buffer that nobody filled cannot pass for right."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "auto_name"),
+    [(model_class, auto_name) for auto_name, model_class in modeling_bertpre.AUTO_CLASSES.items()],
+)
+def test_auto_class_restores_class_and_outputs(
+    architecture: str, model_class: type[PreTrainedModel], auto_name: str, tmp_path: Path, deterministic: None
+) -> None:
+    model = model_class(tiny_config(architecture, num_labels=3))
+    model.save_pretrained(tmp_path)
+    expected = first_output(model)
+    for _ in range(2):
+        loaded = getattr(transformers, auto_name).from_pretrained(tmp_path)
+        assert type(loaded) is model_class
+        torch.testing.assert_close(first_output(loaded), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("model_class", [BertPreForPreTraining, BertPreForMaskedLM])
+def test_decoder_is_tied_after_loading(
+    architecture: str, model_class: type[PreTrainedModel], tmp_path: Path
+) -> None:
+    model_class(tiny_config(architecture)).save_pretrained(tmp_path)
+    loaded = model_class.from_pretrained(tmp_path)
+    assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
+    assert loaded.cls.predictions.decoder.bias is loaded.cls.predictions.bias
+
+
+def test_resized_vocabulary_stays_tied(architecture: str) -> None:
+    model = BertPreForPreTraining(tiny_config(architecture))
+    model.resize_token_embeddings(VOCABULARY + 6)
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    assert first_output(model).shape == (3, 12, VOCABULARY + 6)
+
+
+def test_classifier_takes_the_backbone_of_pretraining(architecture: str, tmp_path: Path) -> None:
+    pretrained = BertPreForPreTraining(tiny_config(architecture))
+    pretrained.save_pretrained(tmp_path)
+    classifier, report = BertPreForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=3, output_loading_info=True
+    )
+    assert set(report["missing_keys"]) == {"classifier.weight", "classifier.bias"}
+    ours, theirs = classifier.state_dict(), pretrained.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours if not name.startswith("classifier"))
+    assert any("cls.predictions.transform" in name for name in ours) == (architecture == "modern")
+    assert classifier.classifier.weight.std() > 0.005 and not classifier.classifier.bias.any()
+
+
+def test_bare_encoder_takes_the_backbone_of_pretraining(architecture: str, tmp_path: Path) -> None:
+    pretrained = BertPreForPreTraining(tiny_config(architecture))
+    pretrained.save_pretrained(tmp_path)
+    encoder = BertPreModel.from_pretrained(tmp_path)
+    torch.testing.assert_close(first_output(encoder), first_output(pretrained.bert), rtol=0, atol=0)
+
+
+def test_initial_weights_follow_the_published_table(architecture: str) -> None:
+    torch.manual_seed(0)
+    config = BertPreConfig(
+        architecture=architecture, vocab_size=1000, hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=256, max_position_embeddings=128, num_labels=50,
+    )  # fmt: skip
+    weights = BertPreForPreTraining(config).state_dict()
+    weights |= BertPreForSequenceClassification(config).state_dict()
+    modern = architecture == "modern"
+    cut = 0.8796  # standard deviation of a standard normal cut at 2
+    residual = 0.02 / math.sqrt(2 * 2) * cut if modern else 0.02
+    for name, weight in weights.items():
+        if name.endswith("bias"):
+            assert not weight.any(), name
+        elif "norm" in name.lower():
+            assert (weight == 1).all(), name
+        else:
+            expected = 0.02 * cut if modern else 0.02
+            if re.search(r"Wo\.weight|transform\.dense", name):
+                expected = residual
+            elif modern and name == "classifier.weight":
+                expected = 128**-0.5 * cut
+            # The tables of segments and of sentence order are too small to measure.
+            tolerance = 0.05 if weight.numel() > 4000 else 0.25
+            assert weight.std().item() == pytest.approx(expected, rel=tolerance), name
+            assert not modern or weight.abs().max() <= 2 * expected / cut, name
+
+
+def test_custom_code_is_three_files_that_need_no_bertpre(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for registered in (BertPreConfig, *modeling_bertpre.AUTO_CLASSES.values()):
+        monkeypatch.setattr(registered, "_auto_class", None)
+    modeling_bertpre.register_for_auto_class()
+    BertPreForNextSentencePrediction(tiny_config(architecture)).save_pretrained(tmp_path)
+    copied = {path.name: path.read_text() for path in tmp_path.glob("*.py")}
+    assert set(copied) == {"configuration_bertpre.py", "layers_bertpre.py", "modeling_bertpre.py"}
+    allowed = {"torch", "transformers", "huggingface_hub", "math", "dataclasses", "collections"}
+    for name, text in copied.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                assert {alias.name.split(".")[0] for alias in node.names} <= allowed, name
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                assert node.module.split(".")[0] in allowed, name
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 1 and f"{node.module}.py" in copied, name
