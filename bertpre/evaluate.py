@@ -16,7 +16,7 @@ from bertpre.finetune import require_finetune, split_off_validation
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.recipe import Recipe
 from bertpre.run_directory import claim, write_results
-from bertpre.runtime import choose_dtype, start
+from bertpre.runtime import choose_dtype, start_accelerator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -29,7 +29,7 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
         raise UserError(f"no classifier in {folder}/finetuned: run `bertpre finetune` first")
     start = time.perf_counter()
     test = read_labelled(settings, recipe.evaluate.split, recipe.evaluate.limit)
-    device = start().device
+    device = start_accelerator().device
     model = BertPreForSequenceClassification.from_pretrained(folder / "finetuned", dtype=torch.float32).to(device).eval()
     tokenizer = load_tokenizer(folder / "finetuned")
     rows = encode_texts(tokenizer, test.texts, settings.max_length, settings.truncation)

@@ -19,7 +19,7 @@ from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.pretrain import build_config
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, write_manifest, write_results
-from bertpre.runtime import can_compile, choose_dtype, manifest, start
+from bertpre.runtime import can_compile, choose_dtype, manifest, start_accelerator
 from bertpre.training.metrics import Batch, ClassificationObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
@@ -38,7 +38,7 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     The epoch with the best accuracy on a validation part of the training split is kept.
     """
     settings = require_finetune(recipe)
-    accelerator = start()
+    accelerator = start_accelerator()
     if accelerator.is_main_process:
         claim(recipe)
     accelerator.wait_for_everyone()

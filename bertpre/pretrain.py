@@ -21,7 +21,7 @@ from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import Phase, Recipe, seconds
 from bertpre.run_directory import claim, write_manifest, write_results
-from bertpre.runtime import can_compile, choose_dtype, manifest, measured_flops, start
+from bertpre.runtime import can_compile, choose_dtype, manifest, measured_flops, start_accelerator
 from bertpre.training.metrics import Batch, PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def pretrain(recipe: Recipe) -> dict[str, Any]:
     """Pretrain the recipe's model on the prepared data; returns the figures for `results.json`."""
-    accelerator = start()
+    accelerator = start_accelerator()
     if accelerator.is_main_process:
         claim(recipe)
     accelerator.wait_for_everyone()

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
 
-def start() -> Accelerator:
+def start_accelerator() -> Accelerator:
     """Join the other processes, if there are any, and keep the libraries' chatter off the screen."""
     from transformers.utils import logging
 
