@@ -96,13 +96,18 @@ def divide_loss(loss_sum: Tensor, num_items: Tensor | int) -> Tensor:
     return loss_sum / torch.as_tensor(num_items, device=loss_sum.device).clamp(min=1)
 
 
+def check_labels(labels: Tensor, shape: torch.Size) -> None:
+    """Raise ValueError unless the labels have this shape; torch would broadcast some mistakes away."""
+    if labels.shape != shape:
+        raise ValueError(f"labels of shape {tuple(labels.shape)} do not fit these logits, which need {tuple(shape)}")
+
+
 def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     """Cross entropy in fp32 of logits (..., C) against labels (...), summed and divided by `num_items`.
 
     The default of `num_items` is the number of labels that are not -100. Raises ValueError when the shapes disagree.
     """
-    if labels.shape != logits.shape[:-1]:
-        raise ValueError(f"labels {tuple(labels.shape)} do not fit logits {tuple(logits.shape)}, all but the last axis")
+    check_labels(labels, logits.shape[:-1])
     flat_logits = logits.float().flatten(0, -2)  # (..., C) -> (N, C)
     loss_sum = F.cross_entropy(flat_logits, labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
     return divide_loss(loss_sum, (labels != IGNORE_INDEX).sum() if num_items is None else num_items)
@@ -120,8 +125,10 @@ def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, n
         problem = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem == "single_label_classification":
         return cross_entropy(logits, labels, num_items)
+    labels = labels.float() if labels.ndim == 2 else labels.float().unsqueeze(-1)  # (B,) -> (B, 1)
+    check_labels(labels, logits.shape)
     element_loss = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
-    loss_sum = element_loss(logits.float(), labels.float().view_as(logits), reduction="sum")  # (B,) -> (B, 1) if C = 1
+    loss_sum = element_loss(logits.float(), labels, reduction="sum")
     return divide_loss(loss_sum, labels.numel() if num_items is None else num_items)
 
 

@@ -113,8 +113,11 @@ def test_segments_default_to_the_first() -> None:
 def test_labels_of_the_wrong_shape_are_refused() -> None:
     batch = pretraining_batch()
     del batch["masked_positions"]
-    with pytest.raises(ValueError, match=r"labels \(3, 4\) do not fit logits \(3, 12, 90\)"):
+    with pytest.raises(ValueError, match=r"labels of shape \(3, 4\) do not fit .* \(3, 12\)"):
         BertPreForPreTraining(tiny_config("bert"))(**batch)
+    regression = BertPreForSequenceClassification(tiny_config("bert", num_labels=2, problem_type="regression"))
+    with pytest.raises(ValueError, match=r"labels of shape \(3, 1\) do not fit .* \(3, 2\)"):
+        regression(batch["input_ids"], labels=torch.zeros(3))
 
 
 def test_wrong_inputs_are_refused() -> None:
