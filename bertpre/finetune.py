@@ -211,7 +211,7 @@ def build_trainer(
     return Trainer(
         accelerator=accelerator,
         model=model,
-        optimizers=build_optimizers(model, "adamw", settings.learning_rate, settings.weight_decay),
+        optimizers=build_optimizers(model, "adamw", settings.learning_rate, settings.weight_decay, adam_beta2=training.adam_beta2),
         source=data,
         objective=ClassificationObjective(),
         duration=Duration(max_steps=settings.epochs * data.steps_per_epoch),

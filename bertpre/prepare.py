@@ -14,11 +14,11 @@ from bertpre.data.pairs import IS_RANDOM_NEXT
 from bertpre.data.randomness import uniform
 from bertpre.data.sampler import PairDataset
 from bertpre.data.sentences import split_sentences
-from bertpre.data.store import StoreWriter, open_shards
+from bertpre.data.store import StoreWriter, open_shards, read_manifest
 from bertpre.data.tokenizer import encode_sentences, fingerprint, learn_tokenizer, load_tokenizer
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe
-from bertpre.run_directory import claim, write_results
+from bertpre.run_directory import claim, is_finished, write_results
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,16 +31,10 @@ def prepare(recipe: Recipe) -> dict[str, Any]:
     """Read, clean, split and encode the corpus; returns the figures for `results.json`."""
     folder = claim(recipe)
     start = time.perf_counter()
-    if (folder / "data").exists():
+    if is_finished(folder, "prepare"):
         raise UserError(f"{folder}/data exists: this run is prepared; `bertpre run` goes on with it")
-    tokenizer = obtain_tokenizer(recipe, folder)
-    dropped: Counter[str] = Counter()
-    writer = StoreWriter(folder / "data", len(tokenizer))
-    for number, document in enumerate(encoded_documents(recipe, tokenizer, dropped)):
-        is_validation = uniform(PAIRS_SPLIT_KEY, recipe.seed, number)[0] < recipe.pairs.validation_fraction
-        writer.add("validation" if is_validation else "train", document)
-    check_size(writer, recipe)
-    manifest = writer.close(tokenizer_hash=fingerprint(tokenizer), dropped=dict(dropped))
+    # A run killed behind the store's last rename has its data whole, and lacks the figures only.
+    manifest = read_manifest(folder / "data") if (folder / "data").exists() else write_store(recipe, folder)
     pairs, random_share = count_pairs(folder, recipe)
     figures = {
         "documents": manifest["documents"],
@@ -48,9 +42,9 @@ def prepare(recipe: Recipe) -> dict[str, Any]:
         "pairs": pairs,
         "random_next_share": random_share,
         "tokens": manifest["tokens"],
-        "vocab_size": len(tokenizer),
+        "vocab_size": manifest["vocab_size"],
         "unigram_entropy": manifest["unigram_entropy"],
-        "dropped": dict(dropped),
+        "dropped": manifest["dropped"],
         "seconds": time.perf_counter() - start,
     }
     write_results(folder, "prepare", figures)
@@ -60,6 +54,18 @@ def prepare(recipe: Recipe) -> dict[str, Any]:
         f"dropped {json.dumps(figures['dropped'])}"
     )
     return figures
+
+
+def write_store(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """The tokenizer and the store of the recipe's corpus; returns the store's manifest."""
+    tokenizer = obtain_tokenizer(recipe, folder)
+    dropped: Counter[str] = Counter()
+    writer = StoreWriter(folder / "data", len(tokenizer))
+    for number, document in enumerate(encoded_documents(recipe, tokenizer, dropped)):
+        is_validation = uniform(PAIRS_SPLIT_KEY, recipe.seed, number)[0] < recipe.pairs.validation_fraction
+        writer.add("validation" if is_validation else "train", document)
+    check_size(writer, recipe)
+    return writer.close(vocab_size=len(tokenizer), tokenizer_hash=fingerprint(tokenizer), dropped=dict(dropped))
 
 
 def corpus_documents(recipe: Recipe, dropped: Counter[str]) -> Iterator[Document]:

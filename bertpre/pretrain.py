@@ -168,7 +168,12 @@ def build_trainer(
         accelerator=accelerator,
         model=model,
         optimizers=build_optimizers(
-            model, training.optimizer, training.learning_rate, training.weight_decay, training.muon_learning_rate
+            model,
+            training.optimizer,
+            training.learning_rate,
+            training.weight_decay,
+            training.muon_learning_rate,
+            training.adam_beta2,
         ),
         source=data,
         objective=objective,

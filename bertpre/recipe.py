@@ -14,6 +14,7 @@ from bertpre.errors import UserError
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -57,8 +58,8 @@ class Model(Section):
     num_attention_heads: Count = 12
     intermediate_size: Count = 3072
     max_position_embeddings: Count = 512
-    hidden_dropout_prob: Share = 0.1
-    attention_probs_dropout_prob: Share = 0.1
+    hidden_dropout_prob: Dropout = 0.1
+    attention_probs_dropout_prob: Dropout = 0.1
 
 
 class Phase(Section):
@@ -82,6 +83,7 @@ class Training(Section):
     learning_rate: Rate = 1e-4
     muon_learning_rate: Rate = 0.02  # of the hidden matrices, where optimizer is muon
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
     max_grad_norm: Rate = 1.0
     schedule: Literal["linear", "trapezoid"] = "linear"
     warmup: Share = 0.01  # share of the training during which the rate rises
@@ -128,7 +130,7 @@ class Finetune(Section):
     learning_rate: Rate = 3e-5
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     warmup: Share = 0.1
-    dropout: Share = 0.1
+    dropout: Dropout = 0.1
     validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
 
 
@@ -145,7 +147,7 @@ class Recipe(Section):
     """Everything a run needs."""
 
     output_dir: str
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     corpus: Corpus
     tokenizer: Tokenizer = Tokenizer()
     pairs: Pairs = Pairs()
@@ -163,8 +165,14 @@ class Recipe(Section):
             raise ValueError(
                 f"model.max_position_embeddings is {self.model.max_position_embeddings}, but a max_length is {longest}"
             )
-        if self.model.hidden_size % self.model.num_attention_heads:
+        modern, width = self.model.architecture == "modern", self.model.hidden_size / self.model.num_attention_heads
+        if width % 1:
             raise ValueError("model.hidden_size must be a multiple of model.num_attention_heads")
+        if modern and width % 2:
+            raise ValueError("model.hidden_size / model.num_attention_heads must be even where model.architecture is modern")
+        own_model = self.finetune is not None and self.finetune.init in ("pretrained", "random")
+        if own_model and self.finetune.pooling == "mean" and not modern:
+            raise ValueError("finetune.pooling is mean, which needs model.architecture modern; bert classifies its [CLS]")
         return self
 
 

@@ -1,7 +1,9 @@
 """The corpus: a Hub dataset, local files or the embedded sample, as one stream of documents."""
 
+import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,25 +62,45 @@ def open_dataset(
     """Texts and labels of one split of a local folder, a local file or a Hub dataset."""
     dataset = load(path, name, split, key)
     columns = [column for column in (text_column, label_column) if column is not None]
-    found = dataset.column_names or list(next(iter(dataset), {}))
+    with unreadable_is_the_users_mistake(path, key):
+        found = dataset.column_names or list(next(iter(dataset), {}))
     for column, of in zip(columns, ("text_column", "label_column"), strict=False):
         if column not in found:
             raise UserError(f"{key}.{of}: {path} has no column {column!r}; its columns are {', '.join(found) or 'none'}")
-    for batch in dataset.select_columns(columns).iter(batch_size=BATCH_ROWS):
-        labels = batch[label_column] if label_column else [None] * len(batch[text_column])
-        for text, label in zip(batch[text_column], labels, strict=True):
-            yield text or "", label
+    with unreadable_is_the_users_mistake(path, key):
+        for batch in dataset.select_columns(columns).iter(batch_size=BATCH_ROWS):
+            labels = batch[label_column] if label_column else [None] * len(batch[text_column])
+            for text, label in zip(batch[text_column], labels, strict=True):
+                if not isinstance(text, str | None):
+                    raise UserError(f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text")
+                yield text or "", label
+
+
+@contextmanager
+def unreadable_is_the_users_mistake(path: str, key: str) -> Iterator[None]:
+    """Rows are parsed while they stream: what `datasets` makes of a damaged or empty file becomes a UserError."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        yield
+    except (DatasetsError, OSError, RuntimeError, TypeError, ValueError) as error:
+        reason = "it is empty" if isinstance(error.__cause__, StopIteration) else first_line(error)
+        raise UserError(f"{key}.path: {path} cannot be read: {reason}") from None
 
 
 def load(path: str, name: str | None, split: str, key: str) -> Any:
     """A `datasets` dataset: local ones are streamed from their files, Hub ones downloaded once and cached."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetNotFoundError
+    from datasets.utils.logging import set_verbosity
 
     disable_progress_bars()
+    set_verbosity(logging.CRITICAL)  # a failure is told once, by the error raised below
     local = Path(path)
     try:
         if local.is_file():
+            if split != "train":
+                raise UserError(f"{key}: {path} is one file, all of it the split 'train'; it has no split {split!r}")
             return load_dataset(reader(local, key), split="train", streaming=True, **file_options(local))
         if local.is_dir():
             if not any(local.rglob("*.*")):
@@ -93,6 +115,8 @@ def load(path: str, name: str | None, split: str, key: str) -> Any:
             f"give a local copy of the same layout: {key}.path=FOLDER"
         ) from None
     except (ConnectionError, TimeoutError, OSError) as error:
+        if local.exists():
+            raise UserError(f"{key}.path: {path} cannot be read: {first_line(error)}") from None
         raise UserError(
             f"{key}.path: the Hub dataset {path!r} cannot be reached ({type(error).__name__}); "
             f"give a local copy of the same layout: {key}.path=FOLDER"

@@ -20,7 +20,7 @@ def split_sentences(text: str) -> list[str]:
     """The sentences of a cleaned text, in order; nothing but white space between them is lost."""
     sentences, start = [], 0
     for match in BOUNDARY.finditer(text):
-        if match["mark"] == "." and ABBREVIATION.search(text, max(start, match.start() - 12), match.start()):
+        if match["mark"] == "." and ABBREVIATION.search(text, max(0, start - 1, match.start() - 12), match.start()):
             continue
         sentence = text[start : match.end()].strip()
         if sentence:

@@ -59,8 +59,9 @@ MODERNBERT_PREFIXES = (
     ("cls.predictions.decoder.", "decoder."),
     ("classifier.", "classifier."),
 )
-# Sentence order has no place in ModernBERT, and the bias is stored once, as the decoder's.
-ABSENT_FROM_MODERNBERT = ("bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
+# Segments and their order have no place in ModernBERT, and the bias is stored once, as the decoder's.
+SECOND_SEGMENT = "bert.embeddings.second_segment"
+ABSENT_FROM_MODERNBERT = (SECOND_SEGMENT, "bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
 
 SHARED_FIELDS = (
     "vocab_size",
@@ -100,6 +101,8 @@ def to_stock_bert(model: PreTrainedModel) -> PreTrainedModel:
 def to_stock_modernbert(model: PreTrainedModel) -> PreTrainedModel:
     """Convert a BertPre model of architecture "modern" to stock ModernBERT; its pooler and NSP head are left behind.
 
+    So is the vector of the second segment: logits are the same for single texts (token types all 0).
+
     Raises ValueError for another architecture or a class that ModernBERT does not have.
     """
     _check_architecture(model, "modern", "to_stock_bert")
@@ -122,6 +125,7 @@ def from_stock(model: PreTrainedModel) -> PreTrainedModel:
         return _build(our_class, config_from_bert(model.config), model.state_dict(), like=model)
     stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES)
     state = {_rename(name, stock_prefixes_first): tensor for name, tensor in model.state_dict().items()}
+    state[SECOND_SEGMENT] = torch.zeros(model.config.hidden_size)
     if "cls.predictions.decoder.bias" in state:
         state["cls.predictions.bias"] = state["cls.predictions.decoder.bias"]
     return _build(our_class, config_from_modernbert(model.config), state, like=model)

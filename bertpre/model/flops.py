@@ -2,7 +2,7 @@
 
 Parameters of the pretraining model (E hidden, I intermediate, V vocabulary, P positions, T segments, L layers):
 
- 1. embeddings           bert: (V + P + T) E + 2E                    modern: V E + E
+ 1. embeddings           bert: (V + P + T) E + 2E                    modern: V E + 2E
  2. attention of a layer bert: 4 (E^2 + E) + 2E                      modern: 4 E^2 + E (the first layer: no norm, 4 E^2)
  3. MLP of a layer       bert: (E I + I) + (I E + E) + 2E            modern: 3 E I + E
  4. after the layers     bert: -                                     modern: E (final norm)
@@ -38,7 +38,7 @@ def count_parameters(config: BertPreConfig) -> int:
         layers = config.num_hidden_layers * (attention + mlp)
         mlm_head = hidden**2 + hidden + 2 * hidden + vocabulary
     else:
-        embeddings = vocabulary * hidden + hidden
+        embeddings = vocabulary * hidden + 2 * hidden
         attention = 4 * hidden**2 + hidden
         mlp = 3 * hidden * intermediate + hidden
         # The first layer lacks one norm, the final norm makes up for it.

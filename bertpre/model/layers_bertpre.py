@@ -155,15 +155,22 @@ def modern_norm(config: BertPreConfig) -> nn.LayerNorm:
 
 
 class ModernEmbeddings(nn.Module):
-    """Token embeddings, normalised: (B, S, E). Positions enter in attention, segments do not exist."""
+    """Token embeddings, normalised: (B, S, E). Positions enter in attention.
+
+    ModernBERT has no segments. Next sentence prediction needs them, so tokens of the second segment get one vector more,
+    and those of the first get none: a single text is encoded exactly as ModernBERT encodes it.
+    """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.second_segment = nn.Parameter(torch.zeros(config.hidden_size))
         self.norm = modern_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
+        if token_type_ids is not None:
+            inputs_embeds = inputs_embeds + token_type_ids.unsqueeze(-1) * self.second_segment  # (B, S, 1) * (E,)
         return self.dropout(self.norm(inputs_embeds))
 
 

@@ -46,15 +46,29 @@ Count = Tensor | int | None
 # ---- heads and losses ------------------------------------------------------------------------------------------------
 
 
+def mean_pool(hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Mean over the tokens that are no padding: (B, S, E) and (B, S) to (B, E)."""
+    if attention_mask is None:
+        return hidden_states.mean(dim=1)
+    weights = attention_mask.unsqueeze(-1).to(hidden_states.dtype)  # (B, S) -> (B, S, 1)
+    return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1)
+
+
 class Pooler(nn.Module):
-    """Summary of a sequence, tanh of a projection of [CLS] (google-research/bert, modeling.py): (B, S, E) to (B, E)."""
+    """Summary of a sequence, tanh of a projection: (B, S, E) to (B, E).
+
+    "bert" projects [CLS] (google-research/bert, modeling.py). "modern" projects the mean: next sentence prediction then
+    reaches every token at once, where [CLS] first has to learn what to look at.
+    """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
+        self.takes_mean = config.architecture == "modern"
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        return torch.tanh(self.dense(hidden_states[:, 0]))
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        summary = mean_pool(hidden_states, attention_mask) if self.takes_mean else hidden_states[:, 0]  # (B, E)
+        return torch.tanh(self.dense(summary))
 
 
 class PredictionTransform(nn.Module):
@@ -177,6 +191,8 @@ class BertPrePreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, MaskedLMHead):
             init.zeros_(module.bias)
+        if isinstance(module, ModernEmbeddings):
+            init.zeros_(module.second_segment)
         if self.config.architecture == "modern" and isinstance(module, nn.Linear | nn.Embedding):
             # The layer carries its exception itself: for models outside transformers this method never sees modules
             # that hold no parameter directly, so it cannot be told from its parent.
@@ -220,7 +236,7 @@ class BertPreModel(BertPrePreTrainedModel):
         hidden_states = self.embeddings(inputs_embeds, token_type_ids, position_ids)
         mask = self._kernel_mask(attention_mask, hidden_states)
         hidden_states = self.encoder(hidden_states, mask, position_ids, **kwargs)
-        pooled = self.pooler(hidden_states) if self.pooler is not None else None
+        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
@@ -410,13 +426,8 @@ class BertPreForSequenceClassification(BertPrePreTrainedModel):
         if self.config.architecture == "bert":
             return outputs.pooler_output  # (B, E)
         hidden_states = outputs.last_hidden_state  # (B, S, E)
-        if self.config.classifier_pooling == "cls":
-            pooled = hidden_states[:, 0]  # (B, E)
-        elif attention_mask is None:
-            pooled = hidden_states.mean(dim=1)  # (B, E)
-        else:
-            weights = attention_mask.unsqueeze(-1).to(hidden_states.dtype)  # (B, S) -> (B, S, 1)
-            pooled = (hidden_states * weights).sum(dim=1) / weights.sum(dim=1)  # (B, E)
+        is_cls = self.config.classifier_pooling == "cls"
+        pooled = hidden_states[:, 0] if is_cls else mean_pool(hidden_states, attention_mask)  # (B, E)
         return self.cls.predictions.transform(pooled)
 
 

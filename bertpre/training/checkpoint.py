@@ -1,5 +1,6 @@
 """Checkpoints: safetensors and JSON, written beside and renamed, checked when read."""
 
+import hashlib
 import json
 import logging
 import shutil
@@ -30,18 +31,20 @@ def save_checkpoint(
     weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, partial / FILES[0])
     save_file(optimizer_tensors(optimizers), partial / FILES[1])
-    checksums = {name: file_checksum(partial / name) for name in FILES}
-    (partial / "state.json").write_text(json.dumps({"step": step, **state, "sha256": checksums}, indent=2) + "\n")
+    state = {"step": step, **state}
+    checksums = {name: file_checksum(partial / name) for name in FILES} | {"state": state_checksum(state)}
+    (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
     shutil.rmtree(target, ignore_errors=True)  # only ever a damaged one, of a step that was trained again
     partial.rename(target)
-    for old in list_checkpoints(folder)[:-keep]:
+    up_to_here = [path for path in list_checkpoints(folder) if path.name <= target.name]  # damaged ones may lie ahead
+    for old in up_to_here[:-keep]:
         shutil.rmtree(old)
     return target
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The finished checkpoints, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial")
+    return sorted(path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit())
 
 
 def load_checkpoint(folder: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any] | None:
@@ -67,10 +70,16 @@ def read_state(path: Path) -> dict[str, Any] | None:
     """A checkpoint's state, or None where a file is missing or differs from its checksum."""
     try:
         state = json.loads((path / "state.json").read_text())
-        whole = all(file_checksum(path / name) == state["sha256"][name] for name in FILES)
-    except (OSError, ValueError, KeyError):
+        checksums = state.pop("sha256")
+        found = {name: file_checksum(path / name) for name in FILES} | {"state": state_checksum(state)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return state if whole else None
+    return state if found == checksums else None
+
+
+def state_checksum(state: dict[str, Any]) -> str:
+    """The SHA-256 of a state's content, however it is laid out in the file."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:

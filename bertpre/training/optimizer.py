@@ -7,22 +7,27 @@ from torch import nn
 
 
 def build_optimizers(
-    model: nn.Module, name: str, learning_rate: float, weight_decay: float, muon_learning_rate: float = 0.02
+    model: nn.Module,
+    name: str,
+    learning_rate: float,
+    weight_decay: float,
+    muon_learning_rate: float = 0.02,
+    adam_beta2: float = 0.999,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of all trainable parameters, each of which is in exactly one group.
 
     `adamw`: Loshchilov and Hutter 2019; matrices are decayed, biases and normalisations are not (Devlin et al. 2018).
-    `muon`: Jordan et al. 2024; the matrices inside the layers are orthogonalised, embeddings and heads keep AdamW.
+    `muon`: Jordan et al. 2024; hidden matrices are orthogonalised, embeddings and output layers keep AdamW.
     """
     parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
-    hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and "encoder.layer." in key}
+    hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
     rest = {key: value for key, value in parameters.items() if key not in hidden}
     groups = [
         {"params": [value for value in rest.values() if value.ndim >= 2], "weight_decay": weight_decay},
         {"params": [value for value in rest.values() if value.ndim < 2], "weight_decay": 0.0},
     ]
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-6, fused=True)
+        torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, adam_beta2), eps=1e-6, fused=True)
     ]
     if name == "muon":
         matrices = [parameters[key] for key in sorted(hidden)]
@@ -33,6 +38,11 @@ def build_optimizers(
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+def is_outer(key: str) -> bool:
+    """Whether a weight belongs to the embeddings or to an output layer."""
+    return any(part in ("embeddings", "decoder", "seq_relationship", "classifier") for part in key.split("."))
 
 
 def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> float:

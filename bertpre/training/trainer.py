@@ -64,6 +64,7 @@ class Trainer:
     tokens: int = field(default=0, init=False)  # real ones, padding not counted
     position: Position = field(default=Position(), init=False)
     figures: dict[str, float] = field(default_factory=dict, init=False)  # of the last evaluation
+    saved_step: int | None = field(default=None, init=False)
 
     def train(self) -> dict[str, float]:
         """Train to the end of the duration; returns the last evaluation's figures."""
@@ -186,6 +187,9 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint; one process writes, the others wait."""
+        if self.saved_step == self.step:
+            return
+        self.saved_step = self.step
         if self.checkpoint_dir and self.accelerator.is_main_process:
             state = {"position": asdict(self.position), "elapsed": self.clock(), "tokens": self.tokens, "figures": self.figures}
             save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, self.checkpoint_keep)
@@ -197,6 +201,7 @@ class Trainer:
         if state is None:
             self.log.forget_after(-1)
             return
+        self.saved_step = state["step"]
         self.step, self.elapsed, self.tokens = state["step"], state["elapsed"], state["tokens"]
         self.position, self.figures = Position(**state["position"]), state["figures"]
         self.log.forget_after(self.step)
