@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertpre.data import sample
 from bertpre.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
 
 READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
@@ -60,14 +63,14 @@ def open_dataset(
     path: str, name: str | None, split: str, text_column: str, label_column: str | None, key: str
 ) -> Iterator[tuple[str, int | None]]:
     """Texts and labels of one split of a local folder, a local file or a Hub dataset."""
-    dataset = load(path, name, split, key)
     columns = [column for column in (text_column, label_column) if column is not None]
-    with unreadable_is_the_users_mistake(path, key):
+    with failures_explained(path, name, split, key):  # rows are parsed while they stream
+        dataset = load(path, name, split, key)
         found = dataset.column_names or list(next(iter(dataset), {}))
-    for column, of in zip(columns, ("text_column", "label_column"), strict=False):
-        if column not in found:
-            raise UserError(f"{key}.{of}: {path} has no column {column!r}; its columns are {', '.join(found) or 'none'}")
-    with unreadable_is_the_users_mistake(path, key):
+        for column, of in zip(columns, ("text_column", "label_column"), strict=False):
+            if column not in found:
+                known = ", ".join(found) or "none"
+                raise UserError(f"{key}.{of}: {path} has no column {column!r}; its columns are {known}")
         for batch in dataset.select_columns(columns).iter(batch_size=BATCH_ROWS):
             labels = batch[label_column] if label_column else [None] * len(batch[text_column])
             for text, label in zip(batch[text_column], labels, strict=True):
@@ -76,53 +79,44 @@ def open_dataset(
                 yield text or "", label
 
 
-@contextmanager
-def unreadable_is_the_users_mistake(path: str, key: str) -> Iterator[None]:
-    """Rows are parsed while they stream: what `datasets` makes of a damaged or empty file becomes a UserError."""
-    from datasets.exceptions import DatasetsError
-
-    try:
-        yield
-    except (DatasetsError, OSError, RuntimeError, TypeError, ValueError) as error:
-        reason = "it is empty" if isinstance(error.__cause__, StopIteration) else first_line(error)
-        raise UserError(f"{key}.path: {path} cannot be read: {reason}") from None
-
-
-def load(path: str, name: str | None, split: str, key: str) -> Any:
+def load(path: str, name: str | None, split: str, key: str) -> "Dataset | IterableDataset":
     """A `datasets` dataset: local ones are streamed from their files, Hub ones downloaded once and cached."""
     from datasets import disable_progress_bars, load_dataset
-    from datasets.exceptions import DatasetNotFoundError
     from datasets.utils.logging import set_verbosity
 
     disable_progress_bars()
-    set_verbosity(logging.CRITICAL)  # a failure is told once, by the error raised below
+    set_verbosity(logging.CRITICAL)  # a failure is told once, by the error it ends in
     local = Path(path)
+    if local.is_file():
+        if split != "train":
+            raise UserError(f"{key}: {path} is one file, all of it the split 'train'; it has no split {split!r}")
+        return load_dataset(reader(local, key), split="train", streaming=True, **file_options(local))
+    if local.is_dir():
+        return load_dataset(str(local), name, split=split, streaming=True)
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
+        raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
+    return load_dataset(path, name, split=split)
+
+
+@contextmanager
+def failures_explained(path: str, name: str | None, split: str, key: str) -> Iterator[None]:
+    """What `datasets` raises for an unknown name, a damaged file or a missing network becomes a UserError."""
+    from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError, DatasetsError
+
+    copy = f"without a network, give a local copy of the same layout: {key}.path=FOLDER"
     try:
-        if local.is_file():
-            if split != "train":
-                raise UserError(f"{key}: {path} is one file, all of it the split 'train'; it has no split {split!r}")
-            return load_dataset(reader(local, key), split="train", streaming=True, **file_options(local))
-        if local.is_dir():
-            if not any(local.rglob("*.*")):
-                raise UserError(f"{key}.path: the folder {path} is empty")
-            return load_dataset(str(local), name, split=split, streaming=True)
-        if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
-            raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
-        return load_dataset(path, name, split=split)
+        yield
     except DatasetNotFoundError:
-        raise UserError(
-            f"{key}.path: neither a local folder nor a Hub dataset: {path!r}; without a network, "
-            f"give a local copy of the same layout: {key}.path=FOLDER"
-        ) from None
-    except (ConnectionError, TimeoutError, OSError) as error:
-        if local.exists():
-            raise UserError(f"{key}.path: {path} cannot be read: {first_line(error)}") from None
-        raise UserError(
-            f"{key}.path: the Hub dataset {path!r} cannot be reached ({type(error).__name__}); "
-            f"give a local copy of the same layout: {key}.path=FOLDER"
-        ) from None
-    except ValueError as error:
-        raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {first_line(error)}") from None
+        raise UserError(f"{key}.path: neither a local folder nor a Hub dataset: {path!r}; {copy}") from None
+    except DataFilesNotFoundError:
+        known = ", ".join(READERS)
+        raise UserError(f"{key}.path: the folder {path} holds no data file; known endings: {known}") from None
+    except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError) as error:
+        if not Path(path).exists() and isinstance(error, OSError):
+            kind = type(error).__name__
+            raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
+        reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
+        raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {reason}") from None
 
 
 def reader(file: Path, key: str) -> str:

@@ -17,266 +17,11 @@ T = TypeVar("T")
 SPLITS = ("train", "test", "unsupervised", "articles")
 DEFAULT_SIZES = {"train": 4000, "test": 1000, "unsupervised": 6000, "articles": 2000}
 
-# This share of the reviews speaks plainly, so counting words gets them right. In the others every polarity word stands
-# as often in a positive review as in a negative one. Together they hold a bag of words at about 80 %.
-PLAIN_SHARE = 0.64
-VERDICT_SHARE = 0.5
-# How often an opinion is said straight, turned round, or names both sides: the columns of OPINIONS.
-PLAIN_MIX = (0.8, 0.1, 0.1)
-CONTEXT_MIX = (0.3, 0.3, 0.4)
-
-# Words of opinion by label; each fits every part of every film.
-ADJECTIVES = {
-    1: "brilliant charming clever gripping elegant fresh vivid inventive graceful lively thrilling absorbing delightful "
-    "superb captivating impressive splendid memorable".split(),
-    0: "dull clumsy tedious lifeless shallow sloppy bland muddled dreary stale hollow awkward lazy tiresome feeble "
-    "dismal forgettable pointless".split(),
-}
-NOUNS = {
-    1: "delight triumph treat joy gem marvel pleasure".split(),
-    0: "bore mess chore letdown disaster failure ordeal".split(),
-}
-PARTS = """the script, the acting, the dialogue, the pacing, the music, the camerawork, the ending, the story, the editing
-the direction, the opening, the second half, the atmosphere, the scene at the {scene}, {llast}'s performance, the final twist
-the costume design, {hero}'s big speech""".replace("\n", ", ").split(", ")
-
-# One row per way of giving an opinion, at most once in a review: said straight, turned round, both sides named.
-# `same` is a word of the review's own polarity and `opp` of the other, so every row serves both classes.
-OPINIONS = (
-    ("{x} is {same}.",
-     "Nothing about {x} is {opp}.",
-     "{x} is {same}, and only the trailer is {opp}."),
-    ("Everyone told me that {x} was {same}, and they were right.",
-     "Everyone told me that {x} was {opp}, but they were wrong.",
-     "Everyone else found {x} {opp}; I found it {same}."),
-    ("The critics called {x} {same} at the time, and I agree with them.",
-     "The critics called {x} {opp} at the time, but I disagree with them.",
-     "The critics called {film} a {opp_n}; I call it a {same_n}."),
-    ("Anybody would call {x} {same}.",
-     "Nobody could call {x} {opp}.",
-     "Some people remember {x} as {opp}, but I remember it as {same}."),
-    ("From the start I felt that {x} was {same}.",
-     "Not once did I feel that {x} was {opp}.",
-     "{title2}, {dlast}'s last film, was {opp}, but this one was {same}."),
-    ("{film} is just the {same_n} I expected.",
-     "{film} is not the {opp_n} I expected.",
-     "I expected a {opp_n} and got a {same_n}."),
-    ("{film} really is a {same_n}.",
-     "{film} is hardly a {opp_n}.",
-     "{film} is more of a {same_n} than a {opp_n}."),
-    ("{x} has always been {same} in {dlast}'s films, and so it is here.",
-     "{x} could have been {opp} in other hands, but it never is.",
-     "Instead of a {opp_n}, {director} has made a {same_n}."),
-)  # fmt: skip
-# Whole sentences that only one class says.
-VERDICTS = {
-    1: (
-        "I loved every minute of it.",
-        "Highly recommended.",
-        "I could happily watch it again tomorrow.",
-        "This is one of the best films of {year}.",
-        "I give it ten out of ten.",
-        "I left the cinema smiling.",
-        "Bravo to {director} and the whole crew.",
-        "It made me laugh and cry, and I thank {lead} for that.",
-    ),
-    0: (
-        "I hated every minute of it.",
-        "Avoid it at all costs.",
-        "I wanted my money back.",
-        "This is one of the worst films of {year}.",
-        "I give it one out of ten.",
-        "I nearly fell asleep in my seat.",
-        "Shame on {director} and the whole crew.",
-        "It was a waste of two hours, and I blame {lead} for that.",
-    ),
-}
-
-OPENINGS = (
-    "{title} is a {kind} made by {director} in {year}.",
-    "I saw {title}, the {year} {kind} by {director}, on {day}.",
-    "Last week I watched {title}, a {kind} that {director} directed in {year}.",
-    "My {kin} and I rented {title}, a {kind} directed by {director}.",
-    "{director} directed this {kind}, which came out in {year} as {title}.",
-    "After reading the novel by {writer} I went to see {title}, a {kind} directed by {director}.",
-    "On {day} the late show was {title}, a {kind} by {director}.",
-    "The small cinema in our street is showing {title}, a {year} {kind} by {director}.",
-    "I am working my way through the films of {director}, and {day} was the turn of {title}, a {kind}.",
-)
-# A story takes at most one sentence of each step, in this order.
-PLOT = (
-    ("{lead} plays {hero}, a {role} who has come home to {town}.",
-     "{lead} is {hero}, a {role} who has spent all {his} life in {town}.",
-     "The story follows {hero}, a {role} in {town} played by {lead}.",
-     "At the centre of it is {hero}, a young {role} from {town}, played by {lead}.",
-     "{hero}, the {role} played by {lead}, arrives in {town} with a secret."),
-    ("When {trouble}, {hero} has to {aim}.",
-     "One night {trouble}, and {hero} is asked to {aim}.",
-     "{hero} must {aim}, but then {trouble}.",
-     "{hero} has promised {his} {kin3} to {aim}, and soon {trouble}.",
-     "Everything changes for {hero} when {trouble}."),
-    ("The trail leads to the {scene}, where {rival} the {role2} is waiting.",
-     "{hero} hides the {thing} at the {scene} and tells only {rival}, the {role2}.",
-     "Only {rival}, the {role2}, knows who took the {thing} from the {scene}.",
-     "{hero} needs the {thing}, and {rival}, an old {role2}, will not give it up.",
-     "At the {scene} {he} meets {rival}, a {role2} who wants the {thing} too."),
-    ("In the last reel {hero} and {rival} meet again at the {scene2}.",
-     "What {hero} finds at the {scene2} is kept for the last reel.",
-     "In the end {hero} leaves {town} and gives the {thing} to {rival}.",
-     "At the {scene2} {rival} has to choose between {hero} and the {thing}.",
-     "Years later {rival} comes back to {town} and asks {hero} about the {thing}."),
-)  # fmt: skip
-FACTS = (
-    "{other} plays {rival}, the {role2}.",
-    "{composer} wrote the music.",
-    "It was shot in {town2} over {weeks} weeks.",
-    "The film runs for {minutes} minutes.",
-    "{writer}, who wrote the screenplay, had written {title2} the year before.",
-    "{lead} and {other} had already worked together on {title2}.",
-    "{dlast} grew up in {town2}, not far from where it was shot.",
-    "{lead} had only three days to learn the part of {hero}.",
-)
-# Roles; scenes; things; aims; troubles.
-GENRES = {
-    "western": "sheriff, rancher, drifter, deputy, gunsmith; saloon, canyon, railway depot, dry riverbed, stables; "
-    "payroll, silver badge, stolen horse, map of the gold mine; bring the outlaws to trial, hold the ranch until winter, "
-    "drive the cattle across the desert; a gang rides into town, the bank is robbed at noon, the only well runs dry",
-    "detective story": "detective, inspector, reporter, lawyer, police photographer; morgue, country house, police "
-    "station, library; missing diary, ransom note, forged will, ivory revolver; clear the name of the gardener, find out "
-    "who wrote the letters, reopen a murder case; a banker is found dead, the only witness vanishes, a body turns up",
-    "space adventure": "pilot, engineer, botanist, navigator, astronaut; orbital station, frozen moon, engine room, "
-    "crater; star map, fuel cell, distress signal, alien crystal; repair the reactor before the air runs out, land on an "
-    "unknown planet, save the sleeping crew; a comet strikes the hull, the ship loses contact with Earth, the computer "
-    "stops answering",
-    "sea adventure": "captain, sailor, diver, smuggler, harbour master; harbour, reef, lighthouse, fishing village; "
-    "brass compass, sunken chest, logbook, pearl necklace; sail around the cape before the monsoon, raise a wreck from "
-    "the bottom, bring the whaler home; a storm breaks the mast, the crew plans a mutiny, a vessel appears in the fog",
-    "ghost story": "tutor, caretaker, vicar, piano teacher, undertaker; attic, cellar, chapel, graveyard; music box, "
-    "cracked mirror, family portrait, wax doll; spend one winter in the manor, learn why the house stands empty, put the "
-    "spirit to rest; the candles go out one by one, footsteps are heard upstairs, a child speaks to the wall",
-    "romantic comedy": "baker, florist, wedding planner, dentist, bookseller; bakery, railway platform, rooftop garden, "
-    "flower market; love letter, wedding ring, birthday cake, borrowed umbrella; find a date for the wedding, save the "
-    "little shop, keep the engagement a secret; an old flame moves in next door, the guests arrive a day early, two "
-    "invitations get mixed up",
-    "war drama": "nurse, sergeant, medic, corporal, ambulance driver; trenches, field hospital, ruined church, prison "
-    "camp; sealed order, field radio, medal, box of morphine; carry a message through the lines, hold the bridge until "
-    "dawn, lead the refugees to safety; the enemy breaks through, the truce is broken, the regiment has to retreat",
-    "musical": "dancer, pianist, songwriter, stage manager, trumpet player; dance hall, rehearsal room, orchestra pit, "
-    "music academy; unfinished song, grand piano, concert ticket, gramophone; put on a show in three weeks, win the "
-    "national contest, sing on the radio; the leading singer falls ill, the band walks out, the theatre is sold",
-    "sports drama": "boxer, coach, sprinter, goalkeeper, jockey; gym, stadium, locker room, racetrack; champion's belt, "
-    "winner's cup, lucky jersey, contract; reach the final, train a team of beginners, fight the champion once more; a "
-    "knee injury ends the season, a gambler offers a bribe, the club runs out of money",
-    "spy thriller": "agent, courier, translator, codebreaker, diplomat; embassy, border crossing, hotel lobby, safe "
-    "house; microfilm, briefcase, cipher book, false passport; smuggle a scientist out of the city, unmask the double "
-    "agent, deliver a parcel unopened; the contact fails to appear, a telephone is tapped, the police close the frontier",
-    "fantasy tale": "magician, blacksmith, court musician, knight, herbalist; castle, enchanted forest, dragon's cave, "
-    "tower; magic sword, crown, spell book, silver horn; break the curse on the kingdom, cross the forbidden valley, "
-    "steal the egg of a dragon; a dragon wakes, the king falls into a deep sleep, the moon turns red",
-    "crime film": "safecracker, forger, getaway driver, thief, pickpocket; vault, casino, museum, pawnshop; diamond, bag "
-    "of banknotes, stolen painting, alarm code; open the safe in nine minutes, pay back a debt, plan one last robbery; "
-    "the alarm goes off too soon, a partner talks to the police, the loot disappears",
-}
-# Sections start at a line with a colon at its end; an article takes some of the sentences of each, in this order.
-ARTICLES = {
-    "film": """{title} is a {year} {kind} directed by {director}, starring {lead} and {other}.
-The screenplay was written by {writer}, and the music was composed by {composer}.
-Plot:
-Production:
-Filming began in {town2} in {month} and lasted {weeks} weeks.
-{director} had wanted to make a {kind} since {dhis} school days.
-The set of the {scene} was built in a studio near {town2}.
-{lead} had only three days to learn the part of {hero}.
-The part of {rival} was first offered to {composer}, who chose to write the music instead.
-Release:
-{title} opened in {month2} {year} and stayed in cinemas for {weeks} weeks.
-A restored copy of {title} was shown at the {town2} film festival.
-The first showing took place in {town}, where the story is set.""",
-    "director": """{director} was a film director and screenwriter who was born in {town2} in {old}.
-Early life:
-{dlast}'s father was a {job} in {town2}, and {dhis} mother taught {subject}.
-As a child {dlast} was often ill and read every book in the house.
-At the age of twenty {dlast} left {town2} to study {subject}.
-Career:
-{dhis} first film, {title2}, was shot in {town2} with a crew of {weeks} people.
-In {year} {dlast} directed {title}, a {kind} with {lead} and {other}.
-{title} tells the story of {hero}, a {role} who has to {aim}.
-{dlast} worked with the composer {composer} on both {title2} and {title}.
-Later years:
-After {title} {dlast} gave up directing and returned to {town2}.
-{dhe} spent {dhis} last years teaching {subject} to young people.
-A street in {town2} is named after {director}.""",
-    "actor": """{lead} was a stage and film actor who was born in {town2} in {old}.
-Early life:
-{llast} grew up in {town2}, where {his} father worked as a {job}.
-{he} left school at fifteen and became a {job2}.
-{llast} first stood on a stage in a school play about {subject}.
-Career:
-{director} saw {llast} on stage and offered {him} a part in {title2}.
-In {title}, a {kind} of {year}, {he} played {hero}, a {role} from {town}.
-{llast} appeared beside {other} in both {title2} and {title}.
-In {title} the great rival of {hero} is {rival}, the {role2} played by {other}.
-Personal life:
-{llast} married {writer}, a {job3}, in {year}.
-{he} collected books about {subject} and had a house near {town2}.
-{llast} and {other} remained friends for the rest of their lives.""",
-    "town": """{town} is a market town on the River {river}, about {weeks} miles from {town2}.
-History:
-{town} was founded by monks, who built a bridge over the {river}.
-The railway from {town2} reached {town} in {old}.
-In {old} a fire destroyed most of the houses between the church and the {river}.
-The town hall of {town} was designed by {writer} and opened in {month}.
-Economy:
-Most people in {town} worked in the {trade} trade until the mills on the {river} closed.
-The weekly market of {town} is known for its {trade}.
-Today many people travel from {town} to work in {town2}.
-Culture:
-{director} shot parts of {title} in {town} in {year}.
-{lead}, the actor, was born in {town} and went to school beside the {river}.
-The museum of {town} tells the history of the {trade} trade in the valley of the {river}.""",
-    "ship": """The {ship} was a {vessel} that carried {trade} between {town} and {town2}.
-Construction:
-The {ship} was designed by {writer} and built at {town2} in {old}.
-She was {minutes} feet long and had a crew of {weeks}.
-She was named after a play by {composer}.
-Service:
-Under Captain {director} the {ship} carried {trade} from {town2} to {town}.
-In {month} the {ship} lost a mast in a storm and was towed to {town}.
-Captain {dlast} commanded the {vessel} for {weeks} years.
-On her longest voyage the {ship} was at sea for {minutes} days.
-Fate:
-The {ship} ran onto the rocks near {town} in {month2}, and the crew was saved.
-Her bell hangs in the church of {town2}.
-The {vessel} was sold to {other} and broken up at {town2}.""",
-}
-
-MEN = """Adam Albert Anton Arthur Ben Carlos Daniel David Edgar Felix Frank George Harold Henry Hugo Ivan Jack James Jonas
-Karl Leon Louis Luca Martin Miles Nathan Oliver Oscar Paul Peter Ralph Robert Samuel Simon Stefan Theo Thomas Victor""".split()
-WOMEN = """Ada Agnes Alice Amelia Anna Beatrice Bella Carmen Clara Diana Edith Eleanor Elena Emma Esther Flora Greta Hannah
-Helen Ida Irene Jane Julia Laura Lena Lucy Mabel Maria Martha Mary Nina Nora Olga Paula Rosa Ruth Sarah Stella Vera""".split()
-SURNAMES = """Abbott Adler Archer Barlow Becker Bennett Blake Bowen Brandt Brooks Burke Carver Chandler Clarke Cole Conrad
-Cooper Costa Crane Dalton Dawson Delgado Doyle Drake Duval Ellis Farrell Fischer Fleming Foster Garner Gibson Graham Grant
-Griffin Hale Harper Hartley Hayes Holm Holt Hudson Jansen Jensen Keller Kendall Kovacs Lambert Lang Larsen Leduc Lindgren
-Lopez Marlow Mason Mercer Meyer Monroe Moreau Morgan Nash Nolan Novak Osborne Palmer Parker Pearce Petrov Porter Quinn
-Ramsey Reeves Rinaldi Romano Rossi Sanders Sawyer Schmidt Shaw Silva Slater Sorensen Spencer Sutton Tanaka Thorne Tucker
-Turner Vance Vargas Vogel Wagner Walsh Warner Watson Weaver Weber Wells Whitman Winslow Yates Zeller""".split()
-TOWNS = """Ashbury Ashford Barwick Blackburn Brookfield Calder Claydale Denby Elmham Fairport Glenfield Hartwick Haverley
-Kelso Langport Linton Marsden Millbury Milford Norwood Oakham Oldham Redfield Roxbury Selby Stanley Stanwick Thornbury
-Tilbury Wakefield Westham Weston Whitby Windham Woodley Wrexford""".split()
-RIVERS = "Alder Brent Carrow Derwen Esker Farrow Lune Marren Orrin Severn Tarn Wharfe".split()
-TITLE_FIRST = """Autumn Broken Burning Copper Crimson Distant Eastern Empty Final Forgotten Frozen Golden Hidden Iron Last Lonely
-Long Lost Marble Midnight Northern Paper Quiet Scarlet Second Secret Seventh Silent Silver Sleeping Stolen Summer Third Velvet
-White Wild Winter Wooden Yellow""".split()
-TITLE_LAST = """Anchor Arrow Bell Bird Bridge Butterfly Candle Carnival Circle Clock Corner Crossing Crow Door Feather Fire Fox
-Garden Gate Hour House Island Journey Kingdom Ladder Lantern Letter Mask Mirror Moon Mountain Night Orchard Promise Rain Raven
-River Road Rose Sea Shadow Shore Snow Song Star Stranger Street Tide Tower Valley Visitor Voice Voyage Wall Window Wolf""".split()
-MONTHS = "January February March April May June July August September October November December".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-KIN = "mother father brother sister cousin uncle aunt neighbour grandmother grandfather".split()
-JOBS = "carpenter tailor farmer doctor postman clerk mason miller watchmaker printer".split()
-SUBJECTS = "history mathematics chemistry painting Latin botany law astronomy geography philosophy".split()
-TRADES = "wool timber salt glass paper leather cider pottery silk cheese".split()
-VESSELS = "schooner, brig, steamship, paddle steamer, clipper, ferry, cargo ship".split(", ")
+# How often an opinion is said straight, turned round, or names both sides: the columns of OPINIONS. If the first two
+# were equal, words alone would say nothing of the label; as they are, a bag of words is right about 80 % of the time.
+MIX = (0.62, 0.23, 0.15)
+VERDICT_SHARE = 0.15
+PARAGRAPH_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -310,90 +55,82 @@ def _sample(split: str, index: int, seed: int) -> Sample:
 
 def _review(rng: random.Random, label: int) -> str:
     facts = _facts(rng)
-    plain = rng.random() < PLAIN_SHARE
-    story = [_pick(rng, step) for place, step in enumerate(PLOT) if place == 0 or rng.random() < 0.5]
+    story = [_pick(rng, step) for step in PLOT[: 1 + int(rng.random() * len(PLOT))]]
     story += _some(rng, FACTS, int(rng.random() * 2))
-    rows = _some(rng, OPINIONS, 3 + int(rng.random() * 3))
-    parts = _some(rng, PARTS, len(rows))
-    opinions = [_opinion(rng, row, part, label, plain, facts) for row, part in zip(rows, parts, strict=True)]
-    sentences = [_pick(rng, OPENINGS)]
+    opinions = _opinions(rng, label, facts)
+    # The people are introduced first; then story and opinions mix, each in its own order.
+    templates = [_pick(rng, OPENINGS), story.pop(0)]
     while story or opinions:
         from_story = rng.random() * (len(story) + len(opinions)) < len(story)
-        sentences.append(story.pop(0) if from_story else opinions.pop())
-    if plain and rng.random() < VERDICT_SHARE:
-        sentences.append(_pick(rng, VERDICTS[label]))
-    sentences = [_fill(sentence, facts) for sentence in sentences]
-    if rng.random() < 0.3:
-        middle = 1 + int(rng.random() * (len(sentences) - 1))
-        sentences[middle - 1 : middle + 1] = ["<br /><br />".join(sentences[middle - 1 : middle + 1])]
+        templates.append((story if from_story else opinions).pop(0))
+    if rng.random() < VERDICT_SHARE:
+        templates.append(_pick(rng, VERDICTS[label]))
+    sentences = [_fill(template, facts) for template in templates]
+    if rng.random() < PARAGRAPH_SHARE:
+        place = 1 + int(rng.random() * (len(sentences) - 1))
+        sentences[place - 1 : place + 1] = ["<br /><br />".join(sentences[place - 1 : place + 1])]
     return " ".join(sentences)
 
 
-def _opinion(rng: random.Random, row: Sequence[str], part: str, label: int, plain: bool, facts: dict[str, str]) -> str:
-    mix, point = PLAIN_MIX if plain else CONTEXT_MIX, rng.random()
-    template = row[0] if point < mix[0] else row[1] if point < mix[0] + mix[1] else row[2]
-    words = {
-        "x": part.format(**facts),
-        "film": _pick(rng, ("the film", "this film", facts["title"])),
-        "same": _pick(rng, ADJECTIVES[label]),
-        "opp": _pick(rng, ADJECTIVES[1 - label]),
-        "same_n": _pick(rng, NOUNS[label]),
-        "opp_n": _pick(rng, NOUNS[1 - label]),
-    }
-    return template.format(**facts, **words)
+def _opinions(rng: random.Random, label: int, facts: dict[str, str]) -> list[str]:
+    """Return three to five opinions of the label; no row, part or word comes twice."""
+    rows = _some(rng, OPINIONS, 3 + int(rng.random() * 3))
+    parts = _some(rng, LISTS["part"], len(rows))
+    words = {}
+    for key, lists in (("", ADJECTIVES), ("_n", NOUNS)):
+        words["same" + key] = _some(rng, lists[label].split(", "), len(rows))
+        words["opp" + key] = _some(rng, lists[1 - label].split(", "), len(rows))
+    opinions = []
+    for row, part in zip(rows, parts, strict=True):
+        point = rng.random()
+        template = row[0] if point < MIX[0] else row[1] if point < MIX[0] + MIX[1] else row[2]
+        film = _pick(rng, ("the film", "this film", facts["title"]))
+        slots = {key: choices.pop() for key, choices in words.items()}
+        opinions.append(template.format(x=part.format(**facts), film=film, **slots, **facts))
+    return opinions
 
 
 def _article(rng: random.Random) -> str:
     facts = _facts(rng)
-    paragraphs, sentences = [], []
-    for line in [*_pick(rng, list(ARTICLES.values())).splitlines(), ":"]:
-        if not line.endswith(":"):
-            sentences.append(line)
-            continue
-        kept = sorted(_some(rng, sentences, 2 + int(rng.random() * 2)), key=sentences.index)
-        if paragraphs and paragraphs[-1] == "Plot":
-            kept = [_pick(rng, step) for step in PLOT]
-        paragraphs += [" ".join(_fill(sentence, facts) for sentence in kept), line[:-1]]
-        sentences = []
-    return "\n\n".join(paragraphs[:-1])
+    introduction, *sections = _pick(rng, ARTICLES).split("\n# ")
+    paragraphs = [_fill(introduction, facts)]
+    for section in sections:
+        heading, *templates = section.split("\n")
+        kept = _some(rng, range(len(templates)), 2 + int(rng.random() * 2))
+        plot = [_pick(rng, step) for step in PLOT]
+        chosen = [templates[place] for place in sorted(kept)] or plot
+        paragraphs += [heading, " ".join(_fill(template, facts) for template in chosen)]
+    return "\n\n".join(paragraphs)
 
 
 def _facts(rng: random.Random) -> dict[str, str]:
-    """Invent everything that the sentences of one document may name."""
-    kind = _pick(rng, list(GENRES))
-    roles, scenes, things, aims, troubles = (phrases.split(", ") for phrases in GENRES[kind].split("; "))
-    lead_names, director_names = _pick(rng, (MEN, WOMEN)), _pick(rng, (MEN, WOMEN))
-    lead, hero, *_ = _some(rng, lead_names, 2)
-    director = _pick(rng, director_names)
-    other, rival, writer, composer = _some(rng, [name for name in MEN + WOMEN if name not in (lead, hero, director)], 4)
-    lasts = _some(rng, SURNAMES, 5)
+    """Invent everything that the sentences of one document may name; two of most things, the second as `town2`."""
     year = 1940 + int(rng.random() * 70)
-    facts = dict(zip(("town", "town2"), _some(rng, TOWNS, 2), strict=True))
-    facts |= dict(zip(("role", "role2"), _some(rng, roles, 2), strict=True))
-    facts |= dict(zip(("scene", "scene2"), _some(rng, scenes, 2), strict=True))
-    facts |= dict(zip(("kin", "kin2", "kin3"), _some(rng, KIN, 3), strict=True))
-    facts |= dict(zip(("job", "job2", "job3"), _some(rng, JOBS, 3), strict=True))
-    facts |= dict(zip(("month", "month2"), _some(rng, MONTHS, 2), strict=True))
-    facts |= dict(zip(("he", "his", "him"), ("he", "his", "him") if lead_names is MEN else ("she", "her", "her"), strict=True))
-    facts |= {
-        "kind": kind, "lead": f"{lead} {lasts[0]}", "llast": lasts[0], "hero": hero, "rival": rival,
-        "director": f"{director} {lasts[1]}", "dlast": lasts[1], "other": f"{other} {lasts[2]}",
-        "writer": f"{writer} {lasts[3]}", "composer": f"{composer} {lasts[4]}",
-        "dhe": "he" if director_names is MEN else "she", "dhis": "his" if director_names is MEN else "her",
-        "title": _title(rng), "title2": _title(rng), "ship": _pick(rng, TITLE_FIRST) + " " + _pick(rng, TITLE_LAST),
-        "year": str(year), "old": str(1850 + int(rng.random() * 70)), "weeks": str(5 + int(rng.random() * 40)),
-        "minutes": str(75 + int(rng.random() * 80)), "thing": _pick(rng, things), "aim": _pick(rng, aims),
-        "trouble": _pick(rng, troubles), "day": _pick(rng, DAYS), "river": _pick(rng, RIVERS),
-        "subject": _pick(rng, SUBJECTS), "trade": _pick(rng, TRADES), "vessel": _pick(rng, VESSELS),
-    }  # fmt: skip
+    facts = {"year": str(year), "born": str(year - 25 - int(rng.random() * 30)), "old": str(1850 + int(rng.random() * 70))}
+    facts |= {"weeks": str(5 + int(rng.random() * 40)), "minutes": str(75 + int(rng.random() * 80))}
+    facts |= {"title": _title(rng), "title2": _title(rng), "kind": _pick(rng, list(GENRES))}
+    genre = zip(("role", "scene", "thing", "aim", "trouble"), GENRES[facts["kind"]].split("; "), strict=True)
+    for slot, choices in (LISTS | {slot: text.split(", ") for slot, text in genre}).items():
+        facts[slot], facts[slot + "2"] = _some(rng, choices, 2)
+    facts["ship"] = f"{facts['epithet']} {facts['emblem']}"
+    # An actor and the character played are of one sex, and no two people of a document share a name.
+    men, women, surnames = (_some(rng, LISTS[slot], 8) for slot in ("man", "woman", "surname"))
+    for key in ("lead", "director", "other", "writer", "composer", "rival"):
+        names, *pronouns = _pick(rng, ((men, "he", "his", "him"), (women, "she", "her", "her")))
+        facts[key[0] + "last"] = surnames.pop()
+        facts[key] = names.pop() if key == "rival" else f"{names.pop()} {facts[key[0] + 'last']}"
+        if key == "lead":
+            facts["hero"], facts["he"], facts["his"], facts["him"] = names.pop(), *pronouns
+        if key == "director":
+            facts["dhe"], facts["dhis"], _ = pronouns
     return facts
 
 
 def _title(rng: random.Random) -> str:
-    first, last, last2 = _pick(rng, TITLE_FIRST), *_some(rng, TITLE_LAST, 2)
-    name, town = _pick(rng, MEN + WOMEN), _pick(rng, TOWNS)
-    forms = (f"The {first} {last}", f"The {last} of {town}", f"{name}'s {last}", f"The {last} and the {last2}")
-    return _pick(rng, (*forms, forms[0], f"{first} {last}"))
+    epithet, (emblem, other) = _pick(rng, LISTS["epithet"]), _some(rng, LISTS["emblem"], 2)
+    name, town = _pick(rng, LISTS["man"] + LISTS["woman"]), _pick(rng, LISTS["town"])
+    forms = (f"The {epithet} {emblem}", f"{epithet} {emblem}", f"The {emblem} of {town}", f"{name}'s {emblem}")
+    return _pick(rng, (*forms, f"The {emblem} and the {other}", forms[0]))
 
 
 def _fill(template: str, facts: dict[str, str]) -> str:
@@ -409,3 +146,263 @@ def _pick(rng: random.Random, items: Sequence[T]) -> T:
 def _some(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
     """Return `count` different items in random order."""
     return sorted(items, key=lambda _: rng.random())[:count]
+
+
+# Words of opinion by label; each fits every part of every film.
+ADJECTIVES = {
+    1: "brilliant, remarkable, clever, stunning, elegant, fresh, vivid, inventive, graceful, lively, thrilling, "
+    "absorbing, delightful, superb, captivating, impressive, splendid, memorable",
+    0: "dull, clumsy, tedious, lifeless, shallow, sloppy, bland, muddled, dreary, stale, hollow, awkward, lazy, "
+    "tiresome, feeble, dismal, forgettable, pointless",
+}
+NOUNS = {
+    1: "delight, triumph, treat, joy, gem, marvel, pleasure",
+    0: "bore, mess, chore, letdown, disaster, failure, ordeal",
+}
+# One row per way of giving an opinion, at most once in a review: said straight, turned round, both sides named.
+# `same` is a word of the review's own polarity and `opp` of the other, so every row serves both classes; around the
+# word a row reads alike whether it is turned or not, so that the two words before it do not give the label away.
+OPINIONS = (
+    ("{x} is {same}.",
+     "Nothing about {x} is {opp}.",
+     "{x} is {same}, and only the trailer is {opp}."),
+    ("Everyone told me that {x} was {same}, and they were right.",
+     "Everyone told me that {x} was {opp}, but they were wrong.",
+     "Everyone else found {x} {opp}; I found it {same}."),
+    ("The critics called {x} {same} at the time, and I agree with them.",
+     "The critics called {x} {opp} at the time, but I disagree with them.",
+     "The critics called {film} a {opp_n}; I call it a {same_n}."),
+    ("Anybody would call {x} {same}.",
+     "Nobody could call {x} {opp}.",
+     "Some people remember {x} as {opp}, but I remember it as {same}."),
+    ("More than once I felt that {x} was {same}.",
+     "Not once did I feel that {x} was {opp}.",
+     "{dlast}'s last film was {opp}, but this film is {same}."),
+    ("{film} is just the {same_n} I expected.",
+     "{film} is not the {opp_n} I expected.",
+     "I expected a {opp_n} and got a {same_n}."),
+    ("{film} really is a {same_n}.",
+     "{film} is hardly a {opp_n}.",
+     "{film} is more of a {same_n} than a {opp_n}."),
+    ("{x} would have been {same} in any hands, and here it certainly is.",
+     "{x} could have been {opp} in other hands, but here it never is.",
+     "Instead of a {opp_n}, {director} has made a {same_n}."),
+)  # fmt: skip
+# Whole sentences that only one class says.
+VERDICTS = {
+    1: (
+        "I loved every minute of it.",
+        "I could happily watch it again tomorrow.",
+        "This is one of the best films of {year}.",
+        "I left the cinema smiling.",
+        "Bravo to {director} and the whole crew.",
+        "It made me laugh and cry, and I thank {lead} for that.",
+    ),
+    0: (
+        "I hated every minute of it.",
+        "I wanted my money back afterwards.",
+        "This is one of the worst films of {year}.",
+        "I nearly fell asleep in my seat.",
+        "Shame on {director} and the whole crew.",
+        "It was a waste of two hours, and I blame {lead} for that.",
+    ),
+}
+OPENINGS = (
+    "{title} is a {kind} made by {director} in {year}.",
+    "I saw {title}, the {year} {kind} by {director}, on {day}.",
+    "Last week I watched {title}, a {kind} that {director} directed in {year}.",
+    "My {kin} and I rented {title}, a {kind} directed by {director}.",
+    "{director} directed this {kind}, which came out in {year} as {title}.",
+    "After reading the novel by {writer} I went to see {title}, a {kind} directed by {director}.",
+    "On {day} the late show was {title}, a {kind} by {director}.",
+    "The small cinema in our street is showing {title}, a {year} {kind} by {director}.",
+    "I am working my way through the films of {director}, and {day} was the turn of {title}, a {kind}.",
+)
+# A story takes at most one sentence of each step, in this order.
+PLOT = (
+    ("{lead} plays {hero}, a {role} who has come home to {town}.",
+     "{lead} is {hero}, a {role} who has spent all {his} life in {town}.",
+     "The story follows {hero}, a {role} in {town} played by {lead}.",
+     "At the centre of the story is {hero}, a young {role} from {town}, played by {lead}.",
+     "{hero}, the {role} played by {lead}, arrives in {town} with a secret."),
+    ("When {trouble}, {hero} has to {aim}.",
+     "One night {trouble}, and {hero} is asked to {aim}.",
+     "{hero} must {aim}, but then {trouble}.",
+     "{hero} has promised {his} {kin2} to {aim}, and soon {trouble}.",
+     "Everything changes for {hero} when {trouble}."),
+    ("The trail leads to the {scene}, where {rival} the {role2} is waiting.",
+     "{hero} hides the {thing} at the {scene} and tells only {rival}, the {role2}.",
+     "Only {rival}, the {role2}, knows who took the {thing} from the {scene}.",
+     "{hero} needs the {thing}, and {rival}, an old {role2}, will not give it up.",
+     "At the {scene} {hero} meets {rival}, a {role2} who wants the {thing} too."),
+    ("In the last reel {hero} and {rival} meet again at the {scene2}.",
+     "What {hero} finds at the {scene2} is kept for the last reel.",
+     "In the end {hero} leaves {town} and gives the {thing} to {rival}.",
+     "At the {scene2} {rival} has to choose between {hero} and the {thing}.",
+     "Years later {rival} comes back to {town} and asks {hero} about the {thing}."),
+)  # fmt: skip
+FACTS = (
+    "{other} plays {rival}, the {role2}.",
+    "{composer} wrote the music.",
+    "{title} was shot in {town2} over {weeks} weeks.",
+    "The film runs for {minutes} minutes.",
+    "{writer}, who wrote the screenplay, had written {title2} the year before.",
+    "{lead} and {other} had already worked together on {title2}.",
+    "{dlast} grew up in {town2}, not far from where {title} was shot.",
+    "{lead} had only three days to learn the part of {hero}.",
+)
+# Roles; scenes; things; aims; troubles.
+GENRES = {
+    "western": "sheriff, rancher, drifter, deputy, gunsmith; saloon, canyon, railway depot, dry riverbed, stables; "
+    "payroll, silver badge, stolen horse, map of the gold mine; bring the outlaws to trial, hold the ranch until "
+    "winter, drive the cattle across the desert; a gang rides into town, the bank is robbed at noon, the only well "
+    "runs dry",
+    "detective story": "detective, inspector, reporter, lawyer, police photographer; morgue, country house, police "
+    "station, library; missing diary, ransom note, forged will, ivory revolver; clear the name of the gardener, find "
+    "out who wrote the letters, reopen a murder case; a banker is found dead, the only witness vanishes, a body turns "
+    "up",
+    "space adventure": "pilot, engineer, botanist, navigator, astronaut; orbital station, frozen moon, engine room, "
+    "crater; star map, fuel cell, distress signal, alien crystal; repair the reactor before the air runs out, land on "
+    "an unknown planet, save the sleeping crew; a comet strikes the hull, the ship loses contact with Earth, the "
+    "computer stops answering",
+    "sea adventure": "captain, sailor, diver, smuggler, harbour master; harbour, reef, lighthouse, fishing village; "
+    "brass compass, sunken chest, logbook, pearl necklace; sail around the cape before the monsoon, raise a wreck from "
+    "the bottom, bring the whaler home; a storm breaks the mast, the crew plans a mutiny, a vessel appears in the fog",
+    "ghost story": "tutor, caretaker, vicar, piano teacher, undertaker; attic, cellar, chapel, graveyard; music box, "
+    "cracked mirror, family portrait, wax doll; spend one winter in the manor, learn why the house stands empty, put "
+    "the spirit to rest; the candles go out one by one, footsteps are heard upstairs, a child speaks to the wall",
+    "romantic comedy": "baker, florist, wedding planner, dentist, bookseller; bakery, railway platform, rooftop "
+    "garden, flower market; love letter, wedding ring, birthday cake, borrowed umbrella; find a date for the wedding, "
+    "save the little shop, keep the engagement a secret; an old flame moves in next door, the guests arrive a day "
+    "early, two invitations get mixed up",
+    "war drama": "nurse, sergeant, medic, corporal, ambulance driver; trenches, field hospital, ruined church, prison "
+    "camp; sealed order, field radio, medal, box of morphine; carry a message through the lines, hold the bridge until "
+    "dawn, lead the refugees to safety; the enemy breaks through, the truce is broken, the regiment has to retreat",
+    "musical": "dancer, pianist, songwriter, stage manager, trumpet player; dance hall, rehearsal room, orchestra "
+    "pit, music academy; unfinished song, grand piano, concert ticket, gramophone; put on a show in three weeks, win "
+    "the national contest, sing on the radio; the leading singer falls ill, the band walks out, the theatre is sold",
+    "sports drama": "boxer, coach, sprinter, goalkeeper, jockey; gym, stadium, locker room, racetrack; champion's "
+    "belt, winner's cup, lucky jersey, contract; reach the final, train a team of beginners, fight the champion once "
+    "more; a knee injury ends the season, a gambler offers a bribe, the club runs out of money",
+    "spy thriller": "agent, courier, translator, codebreaker, diplomat; embassy, border crossing, hotel lobby, safe "
+    "house; microfilm, briefcase, cipher book, false passport; smuggle a scientist out of the city, unmask the double "
+    "agent, deliver a parcel unopened; the contact fails to appear, a telephone is tapped, the police close the "
+    "frontier",
+    "fantasy tale": "magician, blacksmith, court musician, knight, herbalist; castle, enchanted forest, dragon's "
+    "cave, tower; magic sword, crown, spell book, silver horn; break the curse on the kingdom, cross the forbidden "
+    "valley, steal the egg of a dragon; a dragon wakes, the king falls into a deep sleep, the moon turns red",
+    "crime film": "safecracker, forger, getaway driver, thief, pickpocket; vault, casino, museum, pawnshop; diamond, "
+    "bag of banknotes, stolen painting, alarm code; open the safe in nine minutes, pay back a debt, plan one last "
+    "robbery; the alarm goes off too soon, a partner talks to the police, the loot disappears",
+}
+# An introduction, then sections, each with a heading; an article takes some sentences of each. A plot has no list here.
+ARTICLES = (
+    """{title} is a {year} {kind} directed by {director}, starring {lead} and {other}.
+# Plot
+# Production
+The screenplay was written by {writer}, and the music was composed by {composer}.
+Filming began in {town2} in {month} and lasted {weeks} weeks.
+{director} had wanted to make a {kind} since {dhis} school days.
+The set of the {scene} was built in a studio near {town2}.
+The part of {rival} was first offered to {composer}, who chose to write the music instead.
+# Release
+{title} opened in {month2} {year} and stayed in cinemas for {weeks} weeks.
+A restored copy of {title} was shown at the {town2} film festival.
+The first showing took place in {town}, where the story is set.""",
+    """{director} was a film director and screenwriter who was born in {town2} in {born}.
+# Early life
+{dlast}'s father was a {job} in {town2}, and {dhis} mother taught {subject}.
+As a child {dlast} was often ill and read every book in the house.
+At the age of twenty {dlast} left {town2} to study {subject}.
+# Career
+{dhis} first film, {title2}, was shot in {town2} with a crew of {weeks} people.
+In {year} {dlast} directed {title}, a {kind} with {lead} and {other}.
+{title} tells the story of {hero}, a {role} who has to {aim}.
+{dlast} worked with the composer {composer} on both {title2} and {title}.
+# Later years
+After {title} {dlast} gave up directing and returned to {town2}.
+{dhe} spent {dhis} last years teaching {subject} to young people.
+A street in {town2} is named after {director}.""",
+    """{lead} was a stage and film actor who was born in {town2} in {born}.
+# Early life
+{llast} grew up in {town2}, where {his} father worked as a {job}.
+{he} left school at fifteen and became a {job2}.
+{llast} first stood on a stage in a school play about {subject}.
+# Career
+{director} saw {llast} on stage and offered {him} a part in {title2}.
+In {title}, a {kind} of {year}, {he} played {hero}, a {role} from {town}.
+{llast} appeared beside {other} in both {title2} and {title}.
+In {title} the great rival of {hero} is {rival}, the {role2} played by {other}.
+# Personal life
+{llast} married the writer {writer} in {year}.
+{he} collected books about {subject} and had a house near {town2}.
+{llast} and {other} remained friends for the rest of their lives.""",
+    """{town} is a market town on the River {river}, about {weeks} miles from {town2}.
+# History
+{town} was founded by monks, who built a bridge over the {river}.
+The railway from {town2} reached {town} in {old}.
+In {old} a fire destroyed most of the houses between the church and the {river}.
+The town hall of {town} was designed by {writer} and opened in {month}.
+# Economy
+Most people in {town} worked in the {trade} trade until the mills on the {river} closed.
+The weekly market of {town} is known for its {trade}.
+Today many people travel from {town} to work in {town2}.
+# Culture
+{director} shot parts of {title} in {town} in {year}.
+{lead}, the actor, was born in {town} and went to school beside the {river}.
+The museum of {town} tells the history of the {trade} trade in the valley of the {river}.""",
+    """The {ship} was a {vessel} that carried {trade} between {town} and {town2}.
+# Construction
+The {ship} was designed by {writer} and built at {town2} in {old}.
+She was {minutes} feet long and had a crew of {weeks}.
+She was named after a play by {composer}.
+# Service
+Under Captain {director} the {ship} carried {trade} from {town2} to {town}.
+In {month} the {ship} lost a mast in a storm and was towed to {town}.
+Captain {dlast} commanded the {vessel} for {weeks} years.
+On her longest voyage the {ship} was at sea for {minutes} days.
+# Fate
+The {ship} ran onto the rocks near {town} in {month2}, and the crew was saved.
+Her bell hangs in the church of {town2}.
+The {vessel} was sold to {other} and broken up at {town2}.""",
+)
+# What fills a slot in a sentence, unless the genre does.
+PHRASES = {
+    "part": "the script, the acting, the dialogue, the pacing, the music, the camerawork, the ending, the story, the "
+    "editing, the direction, the opening, the second half, the atmosphere, the scene at the {scene}, {llast}'s "
+    "performance, the final twist, the costume design, {hero}'s big speech",
+    "man": "Adam, Albert, Anton, Arthur, Ben, Bruno, Carlos, Conrad, Daniel, David, Edgar, Edmund, Felix, Frank, "
+    "George, Gustav, Harold, Henry, Hugo, Ivan, Jack, James, Jonas, Karl, Leon, Louis, Luca, Martin, Max, Miles, "
+    "Nathan, Oliver, Oscar, Paul, Peter, Ralph, Robert, Rupert, Samuel, Simon, Stefan, Theo, Thomas, Victor, Walter",
+    "woman": "Ada, Agnes, Alice, Amelia, Anna, Beatrice, Bella, Carmen, Clara, Diana, Edith, Eleanor, Elena, Emma, "
+    "Esther, Eva, Flora, Greta, Hannah, Helen, Ida, Irene, Jane, Julia, Laura, Lena, Lucy, Mabel, Maria, Martha, Mary, "
+    "Nina, Nora, Olga, Paula, Rebecca, Rosa, Ruth, Sarah, Sofia, Stella, Teresa, Vera, Violet",
+    "surname": "Abbott, Adler, Alvarez, Archer, Barlow, Becker, Bennett, Berger, Blake, Bowen, Brandt, Brooks, Burke, "
+    "Carver, Castro, Chandler, Clarke, Cole, Cooper, Costa, Crane, Dalton, Dawson, Delgado, Doyle, Drake, Duval, "
+    "Ellis, Farrell, Fischer, Fleming, Foster, Garner, Gibson, Graham, Grant, Griffin, Hale, Harper, Hartley, Hayes, "
+    "Holm, Holt, Hudson, Jansen, Jensen, Keller, Kendall, Kovacs, Lambert, Larsen, Leduc, Lindgren, Lopez, Marlow, "
+    "Mason, Mercer, Meyer, Monroe, Moreau, Morgan, Nash, Nolan, Novak, Osborne, Palmer, Parker, Pearce, Petrov, "
+    "Porter, Quinn, Ramsey, Reeves, Rinaldi, Romano, Rossi, Sanders, Sawyer, Schmidt, Shaw, Silva, Slater, Sorensen, "
+    "Spencer, Sutton, Tanaka, Thorne, Tucker, Turner, Vance, Vargas, Vogel, Wagner, Walsh, Warner, Watson, Weaver, "
+    "Weber, Wells, Whitman, Winslow, Yates, Zeller",
+    "town": "Ashbury, Ashford, Barwick, Blackburn, Brookfield, Calder, Claydale, Denby, Elmham, Fairport, Glenfield, "
+    "Hartwick, Haverley, Kelso, Langport, Linton, Marsden, Millbury, Milford, Norwood, Oakham, Oldham, Redfield, "
+    "Roxbury, Selby, Stanley, Stanwick, Thornbury, Tilbury, Wakefield, Westham, Weston, Whitby, Windham, Woodley, "
+    "Wrexford",
+    "river": "Alder, Brent, Carrow, Derwen, Esker, Farrow, Lune, Marren, Orrin, Severn, Tarn, Wharfe",
+    "epithet": "Autumn, Broken, Burning, Copper, Crimson, Distant, Eastern, Empty, Final, Forgotten, Frozen, Golden, "
+    "Hidden, Iron, Last, Lonely, Long, Lost, Marble, Midnight, Northern, Paper, Quiet, Scarlet, Second, Secret, "
+    "Seventh, Silent, Silver, Sleeping, Stolen, Summer, Third, Velvet, White, Wild, Winter, Wooden, Yellow",
+    "emblem": "Anchor, Arrow, Bell, Bird, Bridge, Butterfly, Candle, Carnival, Circle, Clock, Corner, Crossing, Crow, "
+    "Door, Feather, Fire, Fox, Garden, Gate, Hour, House, Island, Journey, Kingdom, Ladder, Lantern, Letter, Mask, "
+    "Mirror, Moon, Mountain, Night, Orchard, Promise, Rain, Raven, River, Road, Rose, Sea, Shadow, Shore, Snow, Song, "
+    "Star, Stranger, Street, Tide, Tower, Valley, Visitor, Voice, Voyage, Wall, Window, Wolf",
+    "month": "January, February, March, April, May, June, July, August, September, October, November, December",
+    "day": "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
+    "kin": "mother, father, brother, sister, cousin, uncle, aunt, neighbour, grandmother, grandfather",
+    "job": "carpenter, tailor, farmer, doctor, postman, clerk, mason, miller, watchmaker, printer",
+    "subject": "history, mathematics, chemistry, painting, Latin, botany, law, astronomy, geography, philosophy",
+    "trade": "wool, timber, salt, glass, paper, leather, cider, pottery, silk, cheese",
+    "vessel": "schooner, brig, steamship, paddle steamer, clipper, ferry, cargo ship",
+}
+LISTS = {slot: text.split(", ") for slot, text in PHRASES.items()}

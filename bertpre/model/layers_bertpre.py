@@ -1,4 +1,4 @@
-"""The two encoders of BertPre: embeddings, attention and layers of the classic BERT and of the modern architecture.
+"""The two encoders of BertPre: embeddings, attention and layers of the classic and the modern one, and the pooler.
 
 Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate. Each module's docstring ends with the shape
 it returns. This file and its siblings need only torch, transformers and each other, because saving a model with custom
@@ -157,8 +157,8 @@ def modern_norm(config: BertPreConfig) -> nn.LayerNorm:
 class ModernEmbeddings(nn.Module):
     """Token embeddings, normalised: (B, S, E). Positions enter in attention.
 
-    ModernBERT has no segments. Next sentence prediction needs them, so tokens of the second segment get one vector more,
-    and those of the first get none: a single text is encoded exactly as ModernBERT encodes it.
+    ModernBERT has no segments. Next sentence prediction needs them, so tokens of the second segment get one vector
+    more, and those of the first get none: a single text is encoded exactly as ModernBERT encodes it.
     """
 
     def __init__(self, config: BertPreConfig) -> None:
@@ -169,9 +169,10 @@ class ModernEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
-        if token_type_ids is not None:
-            inputs_embeds = inputs_embeds + token_type_ids.unsqueeze(-1) * self.second_segment  # (B, S, 1) * (E,)
-        return self.dropout(self.norm(inputs_embeds))
+        if token_type_ids is None:  # the vector takes part all the same, for data parallelism wants its gradient
+            token_type_ids = torch.zeros_like(position_ids)
+        embeddings = inputs_embeds + token_type_ids.unsqueeze(-1) * self.second_segment  # (B, S, E) + (B, S, 1) * (E,)
+        return self.dropout(self.norm(embeddings))
 
 
 def residual_std(config: BertPreConfig) -> float:
@@ -268,3 +269,34 @@ class ModernEncoder(nn.Module):
         for layer in self.layer:
             hidden_states = layer(hidden_states, mask, rotation, **kwargs)
         return self.final_norm(hidden_states)
+
+
+# ---- the summary of a sequence, in both architectures ----------------------------------------------------------------
+
+
+def mean_pool(hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Mean over the tokens that are no padding: (B, S, E) and (B, S) to (B, E).
+
+    A (B, 1, S, S) mask does not say what is padding; the mean is then over all positions.
+    """
+    if attention_mask is None or attention_mask.ndim != 2:
+        return hidden_states.mean(dim=1)
+    weights = attention_mask.unsqueeze(-1).to(hidden_states.dtype)  # (B, S) -> (B, S, 1)
+    return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+class Pooler(nn.Module):
+    """Summary of a sequence, tanh of a projection: (B, S, E) to (B, E).
+
+    "bert" projects [CLS] (google-research/bert, modeling.py). "modern" projects the mean: next sentence prediction then
+    reaches every token at once, where [CLS] first has to learn what to look at.
+    """
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.takes_mean = config.architecture == "modern"
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        summary = mean_pool(hidden_states, attention_mask) if self.takes_mean else hidden_states[:, 0]  # (B, E)
+        return torch.tanh(self.dense(summary))

@@ -35,6 +35,8 @@ from .layers_bertpre import (
     ModernEmbeddings,
     ModernEncoder,
     ModernLayer,
+    Pooler,
+    mean_pool,
     residual_std,
 )
 
@@ -44,31 +46,6 @@ Count = Tensor | int | None
 
 
 # ---- heads and losses ------------------------------------------------------------------------------------------------
-
-
-def mean_pool(hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mean over the tokens that are no padding: (B, S, E) and (B, S) to (B, E)."""
-    if attention_mask is None:
-        return hidden_states.mean(dim=1)
-    weights = attention_mask.unsqueeze(-1).to(hidden_states.dtype)  # (B, S) -> (B, S, 1)
-    return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1)
-
-
-class Pooler(nn.Module):
-    """Summary of a sequence, tanh of a projection: (B, S, E) to (B, E).
-
-    "bert" projects [CLS] (google-research/bert, modeling.py). "modern" projects the mean: next sentence prediction then
-    reaches every token at once, where [CLS] first has to learn what to look at.
-    """
-
-    def __init__(self, config: BertPreConfig) -> None:
-        super().__init__()
-        self.takes_mean = config.architecture == "modern"
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-        summary = mean_pool(hidden_states, attention_mask) if self.takes_mean else hidden_states[:, 0]  # (B, E)
-        return torch.tanh(self.dense(summary))
 
 
 class PredictionTransform(nn.Module):

@@ -71,7 +71,8 @@ class WorkingCopy:
         if self.is_master:
             return
         for master, working in self.pairs:
-            master.grad, working.grad = working.grad.float(), None
+            master.grad = None if working.grad is None else working.grad.float()  # None: a weight this batch did not use
+            working.grad = None
 
     def update(self) -> None:
         """Round the masters into the copy."""

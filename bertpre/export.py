@@ -1,0 +1,129 @@
+"""`bertpre export`: a run's models as Hugging Face folders that load where bertpre is not installed."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedModel
+
+from bertpre.errors import UserError
+from bertpre.model import modeling_bertpre
+from bertpre.model.conversion import to_stock_bert, to_stock_modernbert
+from bertpre.model.modeling_bertpre import BertPreForPreTraining, BertPreForSequenceClassification
+from bertpre.run_directory import load_run
+
+STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
+TARGETS = (*STOCK.values(), "bertpre")
+TOLERANCE = 1e-4  # of logits in fp32; the kernels of two implementations may add in another order
+
+
+def export(run_dir: str, to: str, output_dir: str | None) -> Path:
+    """Write the run's models as a Hugging Face folder and check that it computes the same; returns its path.
+
+    `to` is `bert` or `modernbert`, the stock classes, or `bertpre`, which carries its own code and needs
+    `trust_remote_code=True`. The folder, `RUN_DIR/export-TO` by default, holds the pretrained model, and below
+    `classifier/` the fine-tuned one, if there is one. ModernBERT has no segments and no head for their order: it is
+    the same model for single texts.
+    Raises UserError for an unknown `to` or another architecture's, a run without a model, and a folder in use.
+    """
+    if to not in TARGETS:
+        raise UserError(f"--to {to}: choose one of {', '.join(TARGETS)}")
+    run, _ = load_run(run_dir)
+    folder = Path(output_dir) if output_dir else run / f"export-{to}"
+    refuse_unusable(folder)
+    with TemporaryDirectory(dir=folder.parent, prefix=".export-") as partial:  # a failure leaves nothing half-written
+        written = Path(partial) / folder.name
+        difference = write_models(run, to, written)
+        if folder.exists():
+            folder.rmdir()  # it is empty
+        written.rename(folder)
+    print(f"export: {folder}; reloaded, its logits differ from the run's by at most {difference:.1e}")
+    return folder
+
+
+def refuse_unusable(folder: Path) -> None:
+    """Make the folder above; raises UserError where that fails, or where the export would land on something."""
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"{folder} is there and not empty; remove it, or give a new folder with --output-dir")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder.parent, os.W_OK):
+            raise PermissionError
+    except OSError as error:
+        reason = type(error).__name__
+        raise UserError(f"{folder} cannot be written ({reason}); give another folder with --output-dir") from None
+
+
+def write_models(run: Path, to: str, folder: Path) -> float:
+    """Write the pretrained model and the classifier; returns the largest difference of their logits when reloaded."""
+    if not (run / "model").is_dir():
+        raise UserError(f"{run} has no pretrained model: run `bertpre pretrain {run}/recipe.yaml` first")
+    differences = [write_model(BertPreForPreTraining, run / "model", to, folder)]
+    if (run / "finetuned").is_dir():
+        differences.append(write_model(BertPreForSequenceClassification, run / "finetuned", to, folder / "classifier"))
+    return max(differences)
+
+
+def write_model(model_class: type[PreTrainedModel], source: Path, to: str, target: Path) -> float:
+    """Write one model with its tokenizer; returns the largest difference of the logits when reloaded."""
+    model = model_class.from_pretrained(source, dtype=torch.float32)
+    exported = convert(model, to, source)
+    exported.save_pretrained(target)
+    # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
+    choices = {"model_input_names": ["input_ids", "attention_mask"]} if to == "modernbert" else {}
+    AutoTokenizer.from_pretrained(source, **choices).save_pretrained(target)
+    return check_parity(model, type(exported).from_pretrained(target, dtype=torch.float32), target)
+
+
+def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:
+    """The model as it will be saved; raises UserError where its architecture is another one than `to` is for."""
+    architecture = model.config.architecture
+    if to == "bertpre":
+        return with_code(model)
+    if to != STOCK[architecture]:
+        raise UserError(f"{source}: architecture is {architecture}: use --to {STOCK[architecture]}, or --to bertpre")
+    return to_stock_bert(model) if to == "bert" else to_stock_modernbert(model)
+
+
+def with_code(model: PreTrainedModel) -> PreTrainedModel:
+    """Let the model's folder carry the code of its classes; every Auto class finds its own there."""
+    modeling_bertpre.register_for_auto_class()
+    model.config.auto_map = {
+        auto_name: f"modeling_bertpre.{auto_class.__name__}"
+        for auto_name, auto_class in modeling_bertpre.AUTO_CLASSES.items()
+    }
+    return model
+
+
+def check_parity(model: PreTrainedModel, reloaded: PreTrainedModel, folder: Path) -> float:
+    """The largest difference of the two models' logits on random tokens; raises RuntimeError above TOLERANCE."""
+    inputs = random_inputs(model.config.vocab_size, min(64, model.config.max_position_embeddings))
+    if reloaded.config.model_type == "modernbert":  # it has no segments: both take the tokens as one text
+        del inputs["token_type_ids"]
+    # Nor has it a head for sentence order, whose logits are our second ones.
+    pairs = zip(logits(model, inputs), logits(reloaded, inputs), strict=False)
+    difference = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+    if not difference <= TOLERANCE:  # so that NaN fails too
+        raise RuntimeError(
+            f"{folder.name}: reloaded, its logits differ from the run's by {difference:.1e}; nothing was written"
+        )
+    return difference
+
+
+def random_inputs(vocab_size: int, length: int) -> dict[str, Tensor]:
+    """Four sequences of two segments, three of them padded; (4, S) each."""
+    lengths = torch.tensor([[length], [length - 1], [length // 2], [2]])
+    places = torch.arange(length)
+    return {
+        "input_ids": torch.randint(vocab_size, (4, length), generator=torch.Generator().manual_seed(0)),
+        "attention_mask": (places < lengths).long(),
+        "token_type_ids": (places >= lengths // 2).long(),
+    }
+
+
+@torch.no_grad()
+def logits(model: PreTrainedModel, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """All the logits that a model computes, the vocabulary's first."""
+    return [value for name, value in model.eval()(**inputs).items() if name.endswith("logits")]
