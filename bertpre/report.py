@@ -15,7 +15,7 @@ from bertpre.run_directory import read_results, write_text
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2rem; border-bottom: 1px solid #ddd; }
-table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; }
+table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; } th { white-space: nowrap; }
 td.number { font-variant-numeric: tabular-nums; } .note { color: #666; } img { max-width: 100%; }
 pre { background: #f6f6f6; padding: .8rem; overflow: auto; font-size: 13px; } mark { background: #ffe9a8; }
 """

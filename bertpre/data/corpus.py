@@ -91,7 +91,7 @@ def load(path: str, name: str | None, split: str, key: str) -> "Dataset | Iterab
         if split != "train":
             raise UserError(f"{key}: {path} is one file, all of it the split 'train'; it has no split {split!r}")
         return load_dataset(reader(local, key), split="train", streaming=True, **file_options(local))
-    if local.is_dir():
+    if path and local.is_dir():
         return load_dataset(str(local), name, split=split, streaming=True)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
@@ -101,16 +101,16 @@ def load(path: str, name: str | None, split: str, key: str) -> "Dataset | Iterab
 @contextmanager
 def failures_explained(path: str, name: str | None, split: str, key: str) -> Iterator[None]:
     """What `datasets` raises for an unknown name, a damaged file or a missing network becomes a UserError."""
-    from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError, DatasetsError
+    from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
     copy = f"without a network, give a local copy of the same layout: {key}.path=FOLDER"
     try:
         yield
     except DatasetNotFoundError:
         raise UserError(f"{key}.path: neither a local folder nor a Hub dataset: {path!r}; {copy}") from None
-    except DataFilesNotFoundError:
+    except FileNotFoundError:
         known = ", ".join(READERS)
-        raise UserError(f"{key}.path: the folder {path} holds no data file; known endings: {known}") from None
+        raise UserError(f"{key}.path: {path} holds no data file; known endings: {known}") from None
     except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError) as error:
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__

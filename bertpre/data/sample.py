@@ -20,8 +20,7 @@ DEFAULT_SIZES = {"train": 4000, "test": 1000, "unsupervised": 6000, "articles": 
 # How often an opinion is said straight, turned round, or names both sides: the columns of OPINIONS. If the first two
 # were equal, words alone would say nothing of the label; as they are, a bag of words is right about 80 % of the time.
 MIX = (0.62, 0.23, 0.15)
-VERDICT_SHARE = 0.15
-PARAGRAPH_SHARE = 0.3
+VERDICT_SHARE, BREAK_SHARE = 0.15, 0.05  # of the reviews; of the gaps between sentences
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,10 @@ def _review(rng: random.Random, label: int) -> str:
         templates.append((story if from_story else opinions).pop(0))
     if rng.random() < VERDICT_SHARE:
         templates.append(_pick(rng, VERDICTS[label]))
-    sentences = [_fill(template, facts) for template in templates]
-    if rng.random() < PARAGRAPH_SHARE:
-        place = 1 + int(rng.random() * (len(sentences) - 1))
-        sentences[place - 1 : place + 1] = ["<br /><br />".join(sentences[place - 1 : place + 1])]
-    return " ".join(sentences)
+    text = _fill(templates[0], facts)
+    for template in templates[1:]:
+        text += ("<br /><br />" if rng.random() < BREAK_SHARE else " ") + _fill(template, facts)
+    return text
 
 
 def _opinions(rng: random.Random, label: int, facts: dict[str, str]) -> list[str]:
@@ -96,9 +94,8 @@ def _article(rng: random.Random) -> str:
     paragraphs = [_fill(introduction, facts)]
     for section in sections:
         heading, *templates = section.split("\n")
-        kept = _some(rng, range(len(templates)), 2 + int(rng.random() * 2))
-        plot = [_pick(rng, step) for step in PLOT]
-        chosen = [templates[place] for place in sorted(kept)] or plot
+        kept = sorted(_some(rng, templates, 2 + int(rng.random() * 2)), key=templates.index)
+        chosen = kept or [_pick(rng, step) for step in PLOT]  # the plot of a film is the one section without a list
         paragraphs += [heading, " ".join(_fill(template, facts) for template in chosen)]
     return "\n\n".join(paragraphs)
 
@@ -106,9 +103,10 @@ def _article(rng: random.Random) -> str:
 def _facts(rng: random.Random) -> dict[str, str]:
     """Invent everything that the sentences of one document may name; two of most things, the second as `town2`."""
     year = 1940 + int(rng.random() * 70)
-    facts = {"year": str(year), "born": str(year - 25 - int(rng.random() * 30)), "old": str(1850 + int(rng.random() * 70))}
-    facts |= {"weeks": str(5 + int(rng.random() * 40)), "minutes": str(75 + int(rng.random() * 80))}
-    facts |= {"title": _title(rng), "title2": _title(rng), "kind": _pick(rng, list(GENRES))}
+    numbers = {"born": year - 25 - int(rng.random() * 30), "old": 1850 + int(rng.random() * 70), "year": year}
+    numbers |= {"weeks": 5 + int(rng.random() * 40), "feet": 75 + int(rng.random() * 80)}
+    facts = {"title": _title(rng), "title2": _title(rng), "kind": _pick(rng, list(GENRES))}
+    facts |= {key: str(number) for key, number in numbers.items()}
     genre = zip(("role", "scene", "thing", "aim", "trouble"), GENRES[facts["kind"]].split("; "), strict=True)
     for slot, choices in (LISTS | {slot: text.split(", ") for slot, text in genre}).items():
         facts[slot], facts[slot + "2"] = _some(rng, choices, 2)
@@ -144,8 +142,9 @@ def _pick(rng: random.Random, items: Sequence[T]) -> T:
 
 
 def _some(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
-    """Return `count` different items in random order."""
-    return sorted(items, key=lambda _: rng.random())[:count]
+    """Return `count` different items in random order, or all if there are fewer."""
+    pool = list(items)
+    return [pool.pop(int(rng.random() * len(pool))) for _ in range(min(count, len(pool)))]
 
 
 # Words of opinion by label; each fits every part of every film.
@@ -159,19 +158,18 @@ NOUNS = {
     1: "delight, triumph, treat, joy, gem, marvel, pleasure",
     0: "bore, mess, chore, letdown, disaster, failure, ordeal",
 }
-# One row per way of giving an opinion, at most once in a review: said straight, turned round, both sides named.
-# `same` is a word of the review's own polarity and `opp` of the other, so every row serves both classes; around the
-# word a row reads alike whether it is turned or not, so that the two words before it do not give the label away.
+# One way of giving an opinion a row: said straight, turned round, both sides named. `same` is a word of the review's
+# own label and `opp` of the other, and what stands next to the word is much the same in all three.
 OPINIONS = (
     ("{x} is {same}.",
      "Nothing about {x} is {opp}.",
      "{x} is {same}, and only the trailer is {opp}."),
-    ("Everyone told me that {x} was {same}, and they were right.",
-     "Everyone told me that {x} was {opp}, but they were wrong.",
+    ("{people} told me that {x} was {same}, and they were right.",
+     "{people} told me that {x} was {opp}, but they were wrong.",
      "Everyone else found {x} {opp}; I found it {same}."),
-    ("The critics called {x} {same} at the time, and I agree with them.",
-     "The critics called {x} {opp} at the time, but I disagree with them.",
-     "The critics called {film} a {opp_n}; I call it a {same_n}."),
+    ("{critics} called {x} {same} at the time, and I agree with them.",
+     "{critics} called {x} {opp} at the time, but I disagree with them.",
+     "{critics} called {film} a {opp_n}; I call it a {same_n}."),
     ("Anybody would call {x} {same}.",
      "Nobody could call {x} {opp}.",
      "Some people remember {x} as {opp}, but I remember it as {same}."),
@@ -190,25 +188,14 @@ OPINIONS = (
 )  # fmt: skip
 # Whole sentences that only one class says.
 VERDICTS = {
-    1: (
-        "I loved every minute of it.",
-        "I could happily watch it again tomorrow.",
-        "This is one of the best films of {year}.",
-        "I left the cinema smiling.",
-        "Bravo to {director} and the whole crew.",
-        "It made me laugh and cry, and I thank {lead} for that.",
-    ),
-    0: (
-        "I hated every minute of it.",
-        "I wanted my money back afterwards.",
-        "This is one of the worst films of {year}.",
-        "I nearly fell asleep in my seat.",
-        "Shame on {director} and the whole crew.",
-        "It was a waste of two hours, and I blame {lead} for that.",
-    ),
-}
+    1: ("I loved every minute of it.", "I left the cinema smiling.", "I could happily watch it again tomorrow.",
+        "This is one of the best films of {year}.", "Bravo to {director} and the whole crew.",
+        "It made me laugh and cry, and I thank {lead} for that."),
+    0: ("I hated every minute of it.", "I nearly fell asleep in my seat.", "I wanted my money back afterwards.",
+        "This is one of the worst films of {year}.", "Shame on {director} and the whole crew.",
+        "It was a waste of two hours, and I blame {lead} for that."),
+}  # fmt: skip
 OPENINGS = (
-    "{title} is a {kind} made by {director} in {year}.",
     "I saw {title}, the {year} {kind} by {director}, on {day}.",
     "Last week I watched {title}, a {kind} that {director} directed in {year}.",
     "My {kin} and I rented {title}, a {kind} directed by {director}.",
@@ -243,9 +230,7 @@ PLOT = (
 )  # fmt: skip
 FACTS = (
     "{other} plays {rival}, the {role2}.",
-    "{composer} wrote the music.",
     "{title} was shot in {town2} over {weeks} weeks.",
-    "The film runs for {minutes} minutes.",
     "{writer}, who wrote the screenplay, had written {title2} the year before.",
     "{lead} and {other} had already worked together on {title2}.",
     "{dlast} grew up in {town2}, not far from where {title} was shot.",
@@ -281,9 +266,6 @@ GENRES = {
     "musical": "dancer, pianist, songwriter, stage manager, trumpet player; dance hall, rehearsal room, orchestra "
     "pit, music academy; unfinished song, grand piano, concert ticket, gramophone; put on a show in three weeks, win "
     "the national contest, sing on the radio; the leading singer falls ill, the band walks out, the theatre is sold",
-    "sports drama": "boxer, coach, sprinter, goalkeeper, jockey; gym, stadium, locker room, racetrack; champion's "
-    "belt, winner's cup, lucky jersey, contract; reach the final, train a team of beginners, fight the champion once "
-    "more; a knee injury ends the season, a gambler offers a bribe, the club runs out of money",
     "spy thriller": "agent, courier, translator, codebreaker, diplomat; embassy, border crossing, hotel lobby, safe "
     "house; microfilm, briefcase, cipher book, false passport; smuggle a scientist out of the city, unmask the double "
     "agent, deliver a parcel unopened; the contact fails to appear, a telephone is tapped, the police close the "
@@ -327,7 +309,7 @@ A street in {town2} is named after {director}.""",
 # Early life
 {llast} grew up in {town2}, where {his} father worked as a {job}.
 {he} left school at fifteen and became a {job2}.
-{llast} first stood on a stage in a school play about {subject}.
+{llast} first stood on a stage in a school play about a {role2}.
 # Career
 {director} saw {llast} on stage and offered {him} a part in {title2}.
 In {title}, a {kind} of {year}, {he} played {hero}, a {role} from {town}.
@@ -354,13 +336,13 @@ The museum of {town} tells the history of the {trade} trade in the valley of the
     """The {ship} was a {vessel} that carried {trade} between {town} and {town2}.
 # Construction
 The {ship} was designed by {writer} and built at {town2} in {old}.
-She was {minutes} feet long and had a crew of {weeks}.
+She was {feet} feet long and needed a crew of twenty.
 She was named after a play by {composer}.
 # Service
 Under Captain {director} the {ship} carried {trade} from {town2} to {town}.
 In {month} the {ship} lost a mast in a storm and was towed to {town}.
-Captain {dlast} commanded the {vessel} for {weeks} years.
-On her longest voyage the {ship} was at sea for {minutes} days.
+Captain {dlast} commanded the {vessel} for eleven years.
+On her longest voyage the {ship} was at sea for {weeks} weeks.
 # Fate
 The {ship} ran onto the rocks near {town} in {month2}, and the crew was saved.
 Her bell hangs in the church of {town2}.
@@ -368,41 +350,52 @@ The {vessel} was sold to {other} and broken up at {town2}.""",
 )
 # What fills a slot in a sentence, unless the genre does.
 PHRASES = {
+    "people": "everyone at work, my friends, my neighbours, my parents, my colleagues, my classmates, both my cousins",
+    "critics": "the critics, the newspapers, most reviewers, the magazines, the radio programmes, the film journals",
     "part": "the script, the acting, the dialogue, the pacing, the music, the camerawork, the ending, the story, the "
     "editing, the direction, the opening, the second half, the atmosphere, the scene at the {scene}, {llast}'s "
-    "performance, the final twist, the costume design, {hero}'s big speech",
-    "man": "Adam, Albert, Anton, Arthur, Ben, Bruno, Carlos, Conrad, Daniel, David, Edgar, Edmund, Felix, Frank, "
-    "George, Gustav, Harold, Henry, Hugo, Ivan, Jack, James, Jonas, Karl, Leon, Louis, Luca, Martin, Max, Miles, "
-    "Nathan, Oliver, Oscar, Paul, Peter, Ralph, Robert, Rupert, Samuel, Simon, Stefan, Theo, Thomas, Victor, Walter",
-    "woman": "Ada, Agnes, Alice, Amelia, Anna, Beatrice, Bella, Carmen, Clara, Diana, Edith, Eleanor, Elena, Emma, "
-    "Esther, Eva, Flora, Greta, Hannah, Helen, Ida, Irene, Jane, Julia, Laura, Lena, Lucy, Mabel, Maria, Martha, Mary, "
-    "Nina, Nora, Olga, Paula, Rebecca, Rosa, Ruth, Sarah, Sofia, Stella, Teresa, Vera, Violet",
-    "surname": "Abbott, Adler, Alvarez, Archer, Barlow, Becker, Bennett, Berger, Blake, Bowen, Brandt, Brooks, Burke, "
-    "Carver, Castro, Chandler, Clarke, Cole, Cooper, Costa, Crane, Dalton, Dawson, Delgado, Doyle, Drake, Duval, "
-    "Ellis, Farrell, Fischer, Fleming, Foster, Garner, Gibson, Graham, Grant, Griffin, Hale, Harper, Hartley, Hayes, "
-    "Holm, Holt, Hudson, Jansen, Jensen, Keller, Kendall, Kovacs, Lambert, Larsen, Leduc, Lindgren, Lopez, Marlow, "
-    "Mason, Mercer, Meyer, Monroe, Moreau, Morgan, Nash, Nolan, Novak, Osborne, Palmer, Parker, Pearce, Petrov, "
-    "Porter, Quinn, Ramsey, Reeves, Rinaldi, Romano, Rossi, Sanders, Sawyer, Schmidt, Shaw, Silva, Slater, Sorensen, "
-    "Spencer, Sutton, Tanaka, Thorne, Tucker, Turner, Vance, Vargas, Vogel, Wagner, Walsh, Warner, Watson, Weaver, "
-    "Weber, Wells, Whitman, Winslow, Yates, Zeller",
-    "town": "Ashbury, Ashford, Barwick, Blackburn, Brookfield, Calder, Claydale, Denby, Elmham, Fairport, Glenfield, "
-    "Hartwick, Haverley, Kelso, Langport, Linton, Marsden, Millbury, Milford, Norwood, Oakham, Oldham, Redfield, "
-    "Roxbury, Selby, Stanley, Stanwick, Thornbury, Tilbury, Wakefield, Westham, Weston, Whitby, Windham, Woodley, "
-    "Wrexford",
-    "river": "Alder, Brent, Carrow, Derwen, Esker, Farrow, Lune, Marren, Orrin, Severn, Tarn, Wharfe",
-    "epithet": "Autumn, Broken, Burning, Copper, Crimson, Distant, Eastern, Empty, Final, Forgotten, Frozen, Golden, "
-    "Hidden, Iron, Last, Lonely, Long, Lost, Marble, Midnight, Northern, Paper, Quiet, Scarlet, Second, Secret, "
-    "Seventh, Silent, Silver, Sleeping, Stolen, Summer, Third, Velvet, White, Wild, Winter, Wooden, Yellow",
-    "emblem": "Anchor, Arrow, Bell, Bird, Bridge, Butterfly, Candle, Carnival, Circle, Clock, Corner, Crossing, Crow, "
-    "Door, Feather, Fire, Fox, Garden, Gate, Hour, House, Island, Journey, Kingdom, Ladder, Lantern, Letter, Mask, "
-    "Mirror, Moon, Mountain, Night, Orchard, Promise, Rain, Raven, River, Road, Rose, Sea, Shadow, Shore, Snow, Song, "
-    "Star, Stranger, Street, Tide, Tower, Valley, Visitor, Voice, Voyage, Wall, Window, Wolf",
+    "performance, the costume design, the final twist, the casting, the sound design, {hero}'s big speech",
+    "man": "Adam, Albert, Alvin, Anton, Arthur, Basil, Ben, Bruno, Carlos, Cedric, Conrad, Daniel, David, Dominic, "
+    "Edgar, Edmund, Edwin, Emil, Felix, Frank, George, Gilbert, Gustav, Harold, Henry, Hugo, Ivan, Jack, James, "
+    "Jerome, Jonas, Karl, Leon, Lionel, Louis, Luca, Magnus, Martin, Max, Miles, Nathan, Oliver, Oscar, Paul, Peter, "
+    "Rafael, Ralph, Robert, Rupert, Samuel, Sebastian, Simon, Stefan, Theo, Thomas, Tobias, Victor, Vincent, Walter",
+    "woman": "Ada, Agnes, Alice, Amelia, Anna, Audrey, Beatrice, Bridget, Carmen, Cecilia, Clara, Diana, Dorothy, "
+    "Edith, Eleanor, Elena, Emma, Esther, Eva, Evelyn, Flora, Frances, Georgia, Gertrude, Greta, Hannah, Harriet, "
+    "Helen, Ida, Ingrid, Irene, Jane, Julia, Kate, Laura, Lena, Lucy, Lydia, Mabel, Maria, Martha, Mary, Miriam, Nina, "
+    "Nora, Olga, Ophelia, Paula, Phoebe, Rebecca, Rosa, Ruth, Sarah, Sofia, Stella, Sylvia, Teresa, Vera, Violet",
+    "surname": "Abbott, Adler, Alvarez, Archer, Barlow, Becker, Bennett, Berger, Bishop, Blake, Bowen, Brandt, "
+    "Brooks, Burke, Carlson, Carver, Castro, Chandler, Clarke, Colby, Cole, Cooper, Costa, Crane, Crosby, Dalton, "
+    "Dawson, Delgado, Doyle, Drake, Duval, Ekberg, Ellis, Farrell, Fischer, Fleming, Fontaine, Foster, Gallagher, "
+    "Garner, Gibson, Goddard, Graham, Grant, Griffin, Hale, Harper, Hartley, Hayes, Hendricks, Holm, Holt, Hudson, "
+    "Jansen, Jarvis, Jensen, Keller, Kendall, Kovacs, Kowalski, Lambert, Larsen, Lawson, Leduc, Lindgren, Lopez, "
+    "Madden, Marlow, Mason, Mercer, Meyer, Monroe, Moreau, Morgan, Nash, Navarro, Nolan, Novak, Olsen, Osborne, "
+    "Palmer, Parker, Pearce, Petrov, Porter, Quinn, Ramsey, Reeves, Ridley, Rinaldi, Romano, Rossi, Sanders, Santos, "
+    "Sawyer, Schmidt, Shaw, Silva, Slater, Sorensen, Spencer, Sutton, Tanaka, Thorne, Tucker, Turner, Vance, Vargas, "
+    "Vaughan, Vogel, Wagner, Walsh, Warner, Watson, Weaver, Weber, Wells, Whitaker, Whitman, Winslow, Yates, Zeller",
+    "town": "Aldwick, Ashbury, Ashford, Barnsley, Barwick, Bexley, Blackburn, Brookfield, Calder, Claydale, "
+    "Corbridge, Denby, Dunmore, Easton, Elmham, Fairport, Farnham, Glenfield, Grimsby, Hadleigh, Hartwick, Haverley, "
+    "Hexham, Ilford, Kelso, Kendal, Keswick, Langport, Linton, Ludlow, Malton, Marsden, Melrose, Milford, Millbury, "
+    "Newbridge, Norwood, Oakham, Oldham, Pembroke, Penrith, Redfield, Ripley, Roxbury, Selby, Shelford, Stanley, "
+    "Stanwick, Thornbury, Tilbury, Tiverton, Upton, Wakefield, Westham, Weston, Whitby, Windham, Woodley, Wrexford",
+    "river": "Alder, Brent, Carrow, Derwen, Esker, Farrow, Lune, Orrin, Rowan, Severn, Stour, Swale, Wharfe",
+    "epithet": "Amber, Autumn, Blue, Broken, Bronze, Burning, Copper, Crimson, Distant, Eastern, Emerald, Empty, "
+    "Endless, Forgotten, Frozen, Glass, Golden, Green, Hidden, Hungry, Iron, Lonely, Long, Lost, Marble, Midnight, "
+    "Northern, Paper, Quiet, Restless, Scarlet, Second, Secret, Seventh, Shining, Silent, Silver, Sleeping, Southern, "
+    "Stolen, Summer, Third, Velvet, Western, White, Wild, Winter, Wooden, Yellow",
+    "emblem": "Anchor, Arrow, Bell, Bird, Bridge, Butterfly, Candle, Carnival, Chapel, Circle, Clock, Compass, "
+    "Corner, Crossing, Crow, Door, Feather, Fire, Fox, Garden, Gate, Harvest, Hour, House, Island, Journey, Juggler, "
+    "Kingdom, Kite, Ladder, Lantern, Letter, Lion, Mask, Meadow, Mirror, Moon, Mountain, Night, Nightingale, Orchard, "
+    "Portrait, Promise, Rain, Raven, River, Road, Rose, Sailor, Sea, Shadow, Shore, Snow, Song, Star, Stranger, "
+    "Street, Tide, Tower, Traveller, Valley, Violin, Voice, Voyage, Wall, Waterfall, Willow, Window, Wolf",
     "month": "January, February, March, April, May, June, July, August, September, October, November, December",
     "day": "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
     "kin": "mother, father, brother, sister, cousin, uncle, aunt, neighbour, grandmother, grandfather",
-    "job": "carpenter, tailor, farmer, doctor, postman, clerk, mason, miller, watchmaker, printer",
-    "subject": "history, mathematics, chemistry, painting, Latin, botany, law, astronomy, geography, philosophy",
-    "trade": "wool, timber, salt, glass, paper, leather, cider, pottery, silk, cheese",
-    "vessel": "schooner, brig, steamship, paddle steamer, clipper, ferry, cargo ship",
+    "job": "carpenter, tailor, farmer, doctor, postman, clerk, mason, miller, watchmaker, printer, plumber, weaver, "
+    "joiner, potter, roofer, gardener, shepherd, barber, grocer, glazier, surveyor, saddler, ropemaker, locksmith",
+    "subject": "history, mathematics, chemistry, painting, Latin, Greek, botany, law, astronomy, geography, "
+    "philosophy, physics, engraving, geology, architecture, sculpture, economics, medicine, music theory",
+    "trade": "wool, timber, salt, glass, paper, leather, cider, pottery, silk, cheese, honey, copper, slate, linen, "
+    "tea, coffee, sugar, coal, marble, iron, flour, cotton, barley, brandy, rope, wine, tobacco",
+    "vessel": "schooner, brig, steamship, paddle steamer, clipper, ferry, cargo ship, tanker, ocean liner",
 }
 LISTS = {slot: text.split(", ") for slot, text in PHRASES.items()}

@@ -1,23 +1,31 @@
 """The tokenizer: a WordPiece vocabulary learned from the corpus, saved as a stock BERT tokenizer."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_MULTIPLE = 64  # the vocabulary's matrix product is fastest when its width is a multiple of this
+ALPHABET_SIZE = 1000  # characters that are tokens; what rarer ones stand in becomes [UNK]
 
 
-def learn_tokenizer(texts: Iterator[str], vocab_size: int, lowercase: bool, max_length: int) -> "PreTrainedTokenizerBase":
+def learn_tokenizer(
+    texts: Iterator[str], vocab_size: int, lowercase: bool, max_length: int
+) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
-    The size is a multiple of 64: `[unused0]`, ... fill up what a small corpus leaves open.
+    The size is a multiple of 64: `[unused0]`, ... fill up what a small corpus leaves open. The same texts give the same
+    vocabulary: the trainer breaks ties by token id, and would give `##` characters their ids in the random order of a
+    hash map (huggingface/tokenizers issue 1794), so they are handed to it in order, before the words.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import BertTokenizer
@@ -26,17 +34,46 @@ def learn_tokenizer(texts: Iterator[str], vocab_size: int, lowercase: bool, max_
     learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE,
-        special_tokens=list(SPECIAL_TOKENS),
-        min_frequency=2,
-        show_progress=False,
-    )
-    learner.train_from_iterator(texts, trainer)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "texts.txt"
+        first, inner = characters(write_texts(texts, file), learner)
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE,
+            special_tokens=[*SPECIAL_TOKENS, *(f"##{character}" for character in inner)],
+            initial_alphabet=first,
+            limit_alphabet=ALPHABET_SIZE,
+            min_frequency=2,
+            show_progress=False,
+        )
+        learner.train([str(file)], trainer)
     vocabulary = learner.get_vocab()
     missing = -len(vocabulary) % VOCABULARY_MULTIPLE
     vocabulary |= {f"[unused{number}]": len(vocabulary) + number for number in range(missing)}
     return BertTokenizer(vocab=vocabulary, do_lower_case=lowercase, model_max_length=max_length)
+
+
+def write_texts(texts: Iterator[str], file: Path) -> Counter[str]:
+    """Write the texts into a file; returns how often each character occurs."""
+    counts: Counter[str] = Counter()
+    with file.open("w", encoding="utf-8") as stream:
+        for text in texts:
+            counts.update(text)
+            stream.write(text + "\n")
+    return counts
+
+
+def characters(counts: Counter[str], learner: "Tokenizer") -> tuple[list[str], list[str]]:
+    """The most frequent characters after normalisation, and those of them that can stand inside a word; both sorted."""
+    normalised: Counter[str] = Counter()
+    inner: set[str] = set()
+    for character, count in sorted(counts.items()):
+        pieces = learner.pre_tokenizer.pre_tokenize_str(learner.normalizer.normalize_str(f"a{character}"))
+        words = [word for word, _ in pieces] or [""]
+        inner.update(words[0][1:])
+        for part in "".join(words)[1:]:
+            normalised[part] += count
+    kept = sorted(normalised, key=lambda character: (-normalised[character], character))[:ALPHABET_SIZE]
+    return sorted(kept), sorted(inner.intersection(kept))
 
 
 def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":

@@ -113,7 +113,7 @@ def test_initial_weights_follow_the_published_table(architecture: str) -> None:
     cut = 0.8796  # standard deviation of a standard normal cut at 2
     residual = 0.02 / math.sqrt(2 * 2) * cut if modern else 0.02
     for name, weight in weights.items():
-        if name.endswith("bias"):
+        if name.endswith(("bias", "second_segment")):
             assert not weight.any(), name
         elif "norm" in name.lower():
             assert (weight == 1).all(), name

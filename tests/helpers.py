@@ -1,0 +1,112 @@
+"""What several tests share: a tiny recipe, the command line in its own process, copies of runs, hashes of trees."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+LEFT_BY = {  # what each stage leaves in the run directory
+    "prepare": ("recipe.yaml", "tokenizer", "data"),
+    "pretrain": ("checkpoints", "model"),
+    "finetune": ("finetuned",),
+    "evaluate": ("predictions.csv",),
+}
+
+
+def tiny_values(output_dir: Path, architecture: str = "bert") -> dict[str, Any]:
+    """A recipe whose whole run takes seconds: `bert` with dropout and AdamW, `modern` without dropout and with Muon."""
+    dropout = 0.1 if architecture == "bert" else 0.0
+    modern = {"optimizer": "muon", "schedule": "trapezoid"} if architecture == "modern" else {}
+    return {
+        "output_dir": str(output_dir),
+        "seed": 1,
+        "corpus": {"path": "sample", "split": "train+articles", "limit": 120},
+        "tokenizer": {"vocab_size": 512},
+        "pairs": {"validation_fraction": 0.1},
+        "model": {
+            "architecture": architecture,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "max_position_embeddings": 64,
+            "hidden_dropout_prob": dropout,
+            "attention_probs_dropout_prob": dropout,
+        },
+        "training": {
+            "max_steps": 10,
+            "global_batch_size": 8,
+            "phases": [{"share": 0.7, "max_length": 32}, {"share": 0.3, "max_length": 48}],
+            "precision": "fp32",
+            "compile": False,
+            "learning_rate": 1e-3,
+            "warmup": 0.2,
+            "log_every": 1,
+            "eval_every": 5,
+            "eval_pairs": 16,
+            **modern,
+        },
+        "checkpoint": {"every": 5, "keep": 2},
+        "finetune": {
+            "path": "sample",
+            "limit": 80,
+            "epochs": 2,
+            "batch_size": 16,
+            "max_length": 48,
+            "learning_rate": 1e-3,
+            "dropout": dropout,
+            "validation_fraction": 0.2,
+        },
+        "evaluate": {"limit": 40},
+    }
+
+
+def write_recipe(file: Path, values: dict[str, Any]) -> Path:
+    """Write a recipe as YAML; returns its path."""
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
+    return file
+
+
+def run_cli(*arguments: object, code: str = "", timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """`bertpre ARGUMENTS` in a process of its own, after running `code` there."""
+    command = [sys.executable, "-c", f"{code}\nfrom bertpre.cli import main\nmain()", *map(str, arguments)]
+    return run_process(command, timeout)
+
+
+def run_process(command: list[str], timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run a command from the repository's root, offline."""
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, env=dict(os.environ), check=False
+    )
+
+
+def copy_run(run: Path, target: Path, *stages: str) -> Path:
+    """Copy what the named stages left in a finished run, as if the later ones had never begun."""
+    target.mkdir(parents=True)
+    for name in (name for stage in stages for name in LEFT_BY[stage]):
+        (shutil.copytree if (run / name).is_dir() else shutil.copy)(run / name, target / name)
+    results = json.loads((run / "results.json").read_text())
+    (target / "results.json").write_text(json.dumps({stage: results[stage] for stage in stages}))
+    rows = [json.dumps(row) + "\n" for row in read_metrics(run) if row["stage"] in stages]
+    if rows:
+        (target / "metrics.jsonl").write_text("".join(rows))
+    return target
+
+
+def read_metrics(run: Path, stage: str | None = None, split: str | None = None) -> list[dict[str, Any]]:
+    """The rows of `metrics.jsonl`, of one stage and split where they are named."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if stage in (None, row["stage"]) and split in (None, row["split"])]
+
+
+def tree_hash(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

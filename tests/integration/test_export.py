@@ -1,0 +1,143 @@
+"""Export: the folders compute what the run's models compute, in a process that has no bertpre."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from bertpre import export as export_module
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
+from bertpre.export import export
+from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification, modeling_bertpre
+from tests.helpers import copy_run, run_cli, tree_hash
+
+MASKED = "The film was [MASK]."
+TEXTS = ["I loved every minute of it.", "Not once did I feel that the Café's script was clever, and I wanted out."]
+WITHOUT_BERTPRE = """
+import json, sys
+sys.modules["bertpre"] = None  # importing it fails, as where it is not installed
+from transformers import pipeline
+
+folder, trust, masked, texts = sys.argv[1], sys.argv[2] == "True", sys.argv[3], sys.argv[4:]
+fill_mask = pipeline("fill-mask", model=folder, trust_remote_code=trust)
+classify = pipeline("text-classification", model=folder + "/classifier", trust_remote_code=trust)
+guesses = {guess["token"]: guess["score"] for guess in fill_mask(masked, top_k=5)}
+classes = [{answer["label"]: answer["score"] for answer in answers} for answers in classify(texts, top_k=None)]
+assert not any(name.startswith("bertpre.") for name in sys.modules)
+print(json.dumps([[type(fill_mask.model).__name__, type(classify.model).__name__], guesses, classes]))
+"""
+
+
+def pipelines_without_bertpre(folder: Path, trust_remote_code: bool = False) -> tuple[list[str], dict, list[dict]]:
+    """Class names, guesses for MASKED and class probabilities of TEXTS, from stock pipelines in a clean process."""
+    command = [sys.executable, "-c", WITHOUT_BERTPRE, str(folder), str(trust_remote_code), MASKED, *TEXTS]
+    environment = os.environ | {"HF_MODULES_CACHE": str(folder.parent / "modules")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder.parent, env=environment)
+    assert done.returncode == 0, done.stderr
+    names, guesses, classes = json.loads(done.stdout.splitlines()[-1])
+    return names, {int(token): score for token, score in guesses.items()}, classes
+
+
+@torch.no_grad()
+def check_against_run(run: Path, guesses: dict[int, float], classes: list[dict[str, float]]) -> None:
+    """The same probabilities as the run's own models give."""
+    tokenizer = load_tokenizer(run / "model")
+    inputs = tokenizer(MASKED, return_tensors="pt")
+    logits = BertPreForPreTraining.from_pretrained(run / "model")(**inputs).prediction_logits
+    probabilities = logits[inputs["input_ids"] == tokenizer.mask_token_id][0].softmax(-1)
+    assert guesses == pytest.approx({token: probabilities[token].item() for token in guesses}, rel=1e-4)
+    assert min(guesses.values()) >= probabilities.topk(5).values.min().item() * (1 - 1e-4)
+    classifier = BertPreForSequenceClassification.from_pretrained(run / "finetuned")
+    for text, answer in zip(TEXTS, classes, strict=True):
+        expected = classifier(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)
+        assert answer == pytest.approx({f"LABEL_{label}": p.item() for label, p in enumerate(expected)}, rel=1e-4)
+
+
+def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "bert"
+    done = run_cli("export", tiny_run, "--to", "bert", "--output-dir", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"export: {folder}; reloaded, its logits differ from the run's by at most ")
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+    assert [path.name for path in folder.parent.iterdir()] == ["bert"]
+    names, guesses, classes = pipelines_without_bertpre(folder)
+    assert names == ["BertForMaskedLM", "BertForSequenceClassification"]
+    check_against_run(tiny_run, guesses, classes)
+
+
+def test_modernbert_loads_without_bertpre(tiny_modern_run: Path, tmp_path: Path) -> None:
+    folder = export(str(tiny_modern_run), "modernbert", str(tmp_path / "modernbert"))
+    # The stock model takes no token_type_ids: a tokenizer that made them would break every pipeline.
+    for part in (folder, folder / "classifier"):
+        written = json.loads((part / "tokenizer_config.json").read_text())
+        assert written["model_input_names"] == ["input_ids", "attention_mask"]
+    names, guesses, classes = pipelines_without_bertpre(folder)
+    assert names == ["ModernBertForMaskedLM", "ModernBertForSequenceClassification"]
+    check_against_run(tiny_modern_run, guesses, classes)
+
+
+def test_bertpre_carries_its_code(tiny_modern_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for registered in (BertPreConfig, *modeling_bertpre.AUTO_CLASSES.values()):
+        monkeypatch.setattr(registered, "_auto_class", None)  # so that later tests save without code again
+    folder = export(str(tiny_modern_run), "bertpre", str(tmp_path / "bertpre"))
+    assert json.loads((folder / "config.json").read_text())["auto_map"].keys() > modeling_bertpre.AUTO_CLASSES.keys()
+    names, guesses, classes = pipelines_without_bertpre(folder, trust_remote_code=True)
+    assert names == ["BertPreForMaskedLM", "BertPreForSequenceClassification"]
+    check_against_run(tiny_modern_run, guesses, classes)
+
+
+def test_names_of_labels_are_kept(tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain", "finetune")
+    file = run / "finetuned" / "config.json"
+    named = {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | named))
+    folder = export(str(run), "bert", None)
+    assert folder == run / "export-bert"
+    assert json.loads((folder / "classifier" / "config.json").read_text()).items() >= named.items()
+
+
+def test_run_without_classifier(tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    (tmp_path / "empty").mkdir()
+    folder = export(str(run), "bert", str(tmp_path / "empty"))  # an empty folder is as good as none
+    assert (folder / "model.safetensors").is_file() and not (folder / "classifier").exists()
+
+
+def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    unfinished = copy_run(tiny_run, tmp_path / "unfinished", "prepare")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("mine")
+    before = tree_hash(tmp_path)
+    mistakes = [
+        (run, "onnx", None, "--to onnx: choose one of bert, modernbert, bertpre"),
+        (run, "modernbert", None, "architecture is bert: use --to bert"),
+        (unfinished, "bert", None, "run `bertpre pretrain"),
+        (tmp_path / "used", "bert", None, "no run directory"),
+        (run, "bert", tmp_path / "used", "not empty"),
+        (run, "bert", tmp_path / "used" / "file", "not empty"),
+        (run, "bert", tmp_path / "used" / "file" / "below", "cannot be written"),
+    ]
+    for run_dir, to, output_dir, message in mistakes:
+        with pytest.raises(UserError, match=message):
+            export(str(run_dir), to, output_dir and str(output_dir))
+    assert tree_hash(tmp_path) == before
+
+
+def test_another_model_is_not_handed_out(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(model: PreTrainedModel) -> PreTrainedModel:
+        stock = convert(model)
+        stock.bert.encoder.layer[1].output.dense.weight.data[3, 5] += 0.1
+        return stock
+
+    convert = export_module.to_stock_bert
+    monkeypatch.setattr(export_module, "to_stock_bert", spoil)
+    with pytest.raises(RuntimeError, match="logits differ"):
+        export(str(tiny_run), "bert", str(tmp_path / "export"))
+    assert not list(tmp_path.iterdir())

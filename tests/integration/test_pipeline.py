@@ -1,0 +1,181 @@
+"""Every stage through the real command line: the artefacts and the figures the contract promises."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from bertpre.data.store import open_shards
+from bertpre.model import BertPreForPreTraining, BertPreForSequenceClassification
+from bertpre.recipe import load_recipe, to_yaml
+from tests.helpers import read_metrics, run_cli, tiny_values, tree_hash, write_recipe
+
+STEP_KEYS = {"stage", "split", "step", "tokens", "elapsed_seconds"}
+LEARNING_KEYS = {"learning_rate", "grad_norm", "tokens_per_second", "data_wait_fraction"}
+PRETRAINING_KEYS = {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
+RESULTS = {
+    "prepare": {"documents", "sentences", "pairs", "tokens", "seconds"},
+    "pretrain": {"steps", "tokens", "seconds", "validation", "unigram_entropy"},
+    "finetune": {"seconds", "epochs"},
+    "evaluate": {"accuracy", "f1", "examples"},
+}
+
+
+@pytest.fixture(scope="module")
+def piecewise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run made verb by verb, then finished by `bertpre run`, which skips what is done."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    recipe = write_recipe(folder / "tiny.yaml", tiny_values(folder / "run"))
+    for verb in ("prepare", "pretrain"):
+        done = run_cli(verb, recipe)
+        assert done.returncode == 0, done.stderr
+        assert f"{verb}: " in done.stdout
+    before = tree_hash(folder / "run" / "model") | tree_hash(folder / "run" / "data")
+    done = run_cli("run", recipe)
+    assert done.returncode == 0, done.stderr
+    assert "prepare: finished before, skipped\npretrain: finished before, skipped" in done.stdout
+    assert tree_hash(folder / "run" / "model") | tree_hash(folder / "run" / "data") == before
+    for artefact in ("report.html", "model", "finetuned", "tokenizer", "metrics.jsonl", "results.json"):
+        assert str(folder / "run" / artefact) in done.stdout
+    return folder / "run"
+
+
+def test_verb_by_verb_and_all_in_one_leave_the_same(piecewise: Path, tiny_run: Path) -> None:
+    for part in ("tokenizer", "data", "checkpoints", "model", "finetuned"):
+        ours, theirs = tree_hash(piecewise / part), tree_hash(tiny_run / part)
+        assert {name for name in ours if not name.endswith("state.json")}
+        for name in ours.keys() | theirs.keys():
+            if not name.endswith("state.json"):  # it holds seconds
+                assert ours.get(name) == theirs.get(name), f"{part}/{name}"
+    assert (piecewise / "predictions.csv").read_bytes() == (tiny_run / "predictions.csv").read_bytes()
+
+
+def test_the_run_directory_has_every_artefact_and_nothing_half_written(piecewise: Path) -> None:
+    assert {path.name for path in piecewise.iterdir()} == {
+        "recipe.yaml", "manifest.json", "tokenizer", "data", "checkpoints", "metrics.jsonl", "model", "finetuned",
+        "results.json", "report.html", "predictions.csv",
+    }  # fmt: skip
+    assert {path.name for path in (piecewise / "checkpoints").iterdir()} == {"step-00000005", "step-00000010"}
+    assert not list(piecewise.rglob("*.partial"))
+
+
+def test_the_recipe_in_the_run_loads_again_unchanged(piecewise: Path) -> None:
+    text = (piecewise / "recipe.yaml").read_text()
+    assert to_yaml(load_recipe(str(piecewise / "recipe.yaml"))) == text
+
+
+def test_results_have_the_figures_of_every_stage(piecewise: Path) -> None:
+    results = json.loads((piecewise / "results.json").read_text())
+    assert set(results) == set(RESULTS)
+    for stage, keys in RESULTS.items():
+        assert keys <= set(results[stage]), stage
+    assert {"mlm_loss", "mlm_accuracy", "nsp_accuracy"} <= set(results["pretrain"]["validation"])
+    assert results["pretrain"]["steps"] == 10
+    assert results["finetune"]["epochs"] == 2
+    assert results["evaluate"]["examples"] == 40
+    for fraction in (
+        results["evaluate"]["accuracy"], results["evaluate"]["f1"], results["pretrain"]["validation"]["nsp_accuracy"],
+    ):  # fmt: skip
+        assert 0 <= fraction <= 1
+
+
+def test_the_figures_agree_with_what_lies_on_disk(piecewise: Path) -> None:
+    results = json.loads((piecewise / "results.json").read_text())
+    shards = open_shards(piecewise / "data", "train") + open_shards(piecewise / "data", "validation")
+    assert sum(len(shard.tokens) for shard in shards) == results["prepare"]["tokens"]
+    assert sum(len(shard.sentences) - 1 for shard in shards) == results["prepare"]["sentences"]
+    assert sum(len(shard.documents) - 1 for shard in shards) == results["prepare"]["documents"] == 240
+    last = read_metrics(piecewise, "pretrain", "train")[-1]
+    assert last["tokens"] == results["pretrain"]["tokens"]
+    validation = read_metrics(piecewise, "pretrain", "validation")[-1]
+    assert validation["mlm_loss"] == pytest.approx(results["pretrain"]["validation"]["mlm_loss"], rel=1e-5)
+    with (piecewise / "predictions.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    right = sum((float(row["probability_1"]) > float(row["probability_0"])) == (row["label"] == "1") for row in rows)
+    assert right / len(rows) == results["evaluate"]["accuracy"]
+
+
+def test_metrics_have_exactly_the_promised_keys(piecewise: Path) -> None:
+    for split, steps in (("train", range(1, 11)), ("validation", (0, 5, 10))):
+        rows = read_metrics(piecewise, "pretrain", split)
+        assert [row["step"] for row in rows] == list(steps)
+        for row in rows:
+            expected = STEP_KEYS | PRETRAINING_KEYS | (LEARNING_KEYS if split == "train" else set())
+            assert set(row) - {"flops_utilization"} == expected
+    for split, steps in (("train", range(1, 9)), ("validation", (0, 4, 8))):
+        rows = read_metrics(piecewise, "finetune", split)
+        assert [row["step"] for row in rows] == list(steps)
+        for row in rows:
+            expected = STEP_KEYS | {"loss", "accuracy"} | (LEARNING_KEYS if split == "train" else set())
+            assert set(row) - {"flops_utilization"} == expected
+
+
+def test_metrics_hold_sensible_numbers(piecewise: Path) -> None:
+    rows = read_metrics(piecewise)
+    for stage in ("pretrain", "finetune"):
+        tokens = [row["tokens"] for row in rows if row["stage"] == stage and row["split"] == "train"]
+        assert tokens == sorted(set(tokens))
+        seconds = [row["elapsed_seconds"] for row in rows if row["stage"] == stage]
+        assert seconds == sorted(seconds)
+    for row in rows:
+        assert row["loss"] > 0
+        if row["stage"] == "pretrain":
+            assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"], rel=1e-5)
+        if row["split"] == "train":
+            assert row["tokens_per_second"] > 0
+            assert 0 <= row["data_wait_fraction"] <= 1
+            assert row["grad_norm"] > 0
+
+
+def test_the_pretrained_loss_falls(piecewise: Path) -> None:
+    first, *_, last = read_metrics(piecewise, "pretrain", "validation")
+    assert last["mlm_loss"] < first["mlm_loss"]
+
+
+def test_models_and_tokenizer_load_as_hugging_face_folders(piecewise: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(piecewise / "model")
+    inputs = tokenizer(["The film is a [MASK].", "A joy"], padding=True, return_tensors="pt")
+    model = BertPreForPreTraining.from_pretrained(piecewise / "model")
+    classifier = BertPreForSequenceClassification.from_pretrained(piecewise / "finetuned")
+    with torch.no_grad():
+        assert torch.isfinite(model(**inputs).prediction_logits).all()
+        assert classifier(**inputs).logits.shape == (2, 2)
+    assert {value.dtype for value in load_file(piecewise / "model" / "model.safetensors").values()} == {torch.float32}
+    assert len(tokenizer) == model.config.vocab_size
+
+
+def test_the_report_is_one_file_that_needs_nothing_else(piecewise: Path) -> None:
+    page = (piecewise / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    for link in ("http://", "https://", "<script", "<link"):
+        assert link not in page
+
+
+def test_the_manifest_names_versions_and_hardware(piecewise: Path) -> None:
+    manifest = json.loads((piecewise / "manifest.json").read_text())
+    assert manifest["pretrain"]["versions"]["torch"] == torch.__version__
+    assert manifest["pretrain"]["hardware"]["processes"] == 1
+
+
+def test_evaluating_again_gives_the_same_figures(piecewise: Path) -> None:
+    before = json.loads((piecewise / "results.json").read_text())["evaluate"]
+    done = run_cli("evaluate", piecewise / "recipe.yaml")
+    assert done.returncode == 0, done.stderr
+    after = json.loads((piecewise / "results.json").read_text())["evaluate"]
+    assert (before["accuracy"], before["f1"], before["examples"]) == (after["accuracy"], after["f1"], after["examples"])
+
+
+def test_a_modern_run_has_the_same_artefacts(tiny_modern_run: Path, piecewise: Path) -> None:
+    assert {path.name for path in tiny_modern_run.iterdir()} == {path.name for path in piecewise.iterdir()}
+
+
+def test_show_prints_a_recipe_and_the_figures_so_far(piecewise: Path) -> None:
+    done = run_cli("show", piecewise / "recipe.yaml")
+    assert done.returncode == 0, done.stderr
+    assert to_yaml(load_recipe(str(piecewise / "recipe.yaml"))) in done.stdout
+    assert "# parameters: " in done.stdout
+    assert "unigram_entropy: " in done.stdout

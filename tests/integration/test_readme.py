@@ -1,0 +1,94 @@
+"""What the README tells a reader to type exists: verbs, options, recipes, keys, make targets, files."""
+
+import re
+import shlex
+
+import click
+import pytest
+import typer
+
+from bertpre.cli import app
+from bertpre.recipe import Recipe, known_keys, shipped_recipes
+from tests.helpers import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(?:bash|sh|console)?\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+LINES = [line.split(" #")[0].strip().removeprefix("$ ") for block in BLOCKS for line in block.splitlines()]
+INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL))
+COMMANDS = [line for line in [*LINES, *INLINE] if line and "|" not in line]
+needs_commands = pytest.mark.skipif(not LINES, reason="the README has no code blocks yet")
+
+
+def arguments_of(program: str) -> list[list[str]]:
+    """The arguments of every command that starts a program, by whatever path."""
+    split = [shlex.split(command) for command in COMMANDS if re.match(rf"(\S*/)?{program}\b", command)]
+    return [words[1:] for words in split]
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse as the command line would, without running; raises click.UsageError."""
+    group = typer.main.get_command(app)
+    context = group.make_context("bertpre", list(arguments), resilient_parsing=False)
+    verb, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+    command.make_context(verb, rest, parent=context)
+
+
+def check_recipe(arguments: list[str]) -> None:
+    """A recipe is shipped or a placeholder; overrides set keys that exist."""
+    recipe, *overrides = arguments
+    assert recipe.isupper() or recipe.endswith(".yaml") or recipe in shipped_recipes(), recipe
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        assert equals, override
+        assert re.sub(r"\.\d+", "", key) in set(known_keys(Recipe)), override
+
+
+@needs_commands
+def test_every_bertpre_command_parses() -> None:
+    commands = arguments_of("bertpre")
+    assert commands
+    for arguments in commands:
+        if arguments and arguments != ["bertpre"]:
+            parse(arguments)
+            if arguments[0] in ("prepare", "pretrain", "finetune", "evaluate", "run", "show"):
+                check_recipe(arguments[1:])
+
+
+@needs_commands
+def test_a_command_that_does_not_exist_would_be_noticed() -> None:
+    for arguments in (["fly", "RECIPE"], ["export", "RUN_DIR", "--into", "bert"], ["push", "RUN_DIR"]):
+        with pytest.raises(click.UsageError):
+            parse(arguments)
+    for arguments in (["imdb-maxi"], ["quickstart", "training.steps=3"]):
+        with pytest.raises(AssertionError):
+            check_recipe(arguments)
+
+
+@needs_commands
+def test_every_launched_script_exists_and_parses() -> None:
+    for arguments in arguments_of("accelerate"):
+        place = next(number for number, word in enumerate(arguments) if word.endswith(".py"))
+        script, rest = arguments[place], arguments[place + 1 :]
+        assert (ROOT / script).is_file()
+        parse([script.removesuffix(".py"), *rest])
+        check_recipe(rest)
+
+
+@needs_commands
+def test_every_make_target_exists() -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = [target for arguments in arguments_of("make") for target in arguments]
+    assert {"quickstart", "test"} <= set(named)
+    assert set(named) <= set(targets)
+
+
+def test_every_file_it_links_to_exists() -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", README):
+        if not target.startswith(("http://", "https://")):
+            assert (ROOT / target).exists(), target
+
+
+def test_every_recipe_it_names_is_shipped() -> None:
+    shown = re.search(r"Shipped\s+recipes:((?:\s*`[\w-]+`,?)+)", README)
+    for name in re.findall(r"`([\w-]+)`", shown[1] if shown else ""):
+        assert name in shipped_recipes()

@@ -1,0 +1,69 @@
+"""Every shipped recipe loads, survives its round trip, can be shown, and keeps the test text out of pretraining."""
+
+from pathlib import Path
+
+import pytest
+
+from bertpre.model import BertPreConfig
+from bertpre.recipe import load_recipe, shipped_recipes, to_yaml
+from bertpre.show import show
+from tests.helpers import ROOT, run_cli
+
+NAMES = sorted(shipped_recipes())
+shipped = pytest.mark.parametrize("name", NAMES)
+
+
+def test_the_shipped_recipes_are_those_of_the_folder() -> None:
+    assert [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))] == NAMES
+    assert {"quickstart", "imdb-mini-cpu", "imdb-base", "wikipedia-base"} <= set(NAMES)
+
+
+@shipped
+def test_it_loads_and_its_resolved_copy_loads_again_unchanged(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    (tmp_path / "resolved.yaml").write_text(to_yaml(recipe))
+    assert load_recipe(str(tmp_path / "resolved.yaml")) == recipe
+
+
+@shipped
+def test_it_can_be_shown(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = load_recipe(name, [f"output_dir={tmp_path}/none"])
+    show(recipe)
+    out = capsys.readouterr().out
+    assert to_yaml(recipe) in out
+    assert "# parameters: " in out
+    assert out.count("# at length ") == len(recipe.training.phases)
+    assert not (tmp_path / "none").exists()
+
+
+@shipped
+def test_its_model_can_be_built(name: str) -> None:
+    recipe = load_recipe(name)
+    BertPreConfig(**recipe.model.model_dump(), vocab_size=recipe.tokenizer.vocab_size)
+    assert recipe.tokenizer.vocab_size % 64 == 0
+
+
+@shipped
+def test_no_test_text_enters_pretraining(name: str) -> None:
+    recipe = load_recipe(name)
+    assert "test" not in recipe.corpus.split.split("+")
+    if recipe.finetune:
+        assert recipe.finetune.split != recipe.evaluate.split
+
+
+@shipped
+def test_its_output_lies_in_a_folder_of_its_own(name: str) -> None:
+    assert load_recipe(name).output_dir == f"runs/{name}"
+
+
+def test_quickstart_needs_no_network() -> None:
+    recipe = load_recipe("quickstart")
+    assert recipe.corpus.path == recipe.finetune.path == "sample"
+    assert recipe.tokenizer.path is None
+
+
+def test_show_works_on_the_command_line(tmp_path: Path) -> None:
+    done = run_cli("show", "imdb-mini-cpu", "training.max_steps=77", f"output_dir={tmp_path}/none")
+    assert done.returncode == 0, done.stderr
+    assert "max_steps: 77" in done.stdout
+    assert done.stderr == ""

@@ -1,0 +1,124 @@
+"""Segment pairs: whatever the documents, spans are where they should be and no sentence is lost."""
+
+import random
+from unittest import mock
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertpre.data import pairs
+from bertpre.data.pairs import plan_pairs, truncate_pair
+from tests.property.strategies import Lengths, document_lengths, shard_of
+
+PROBABILITIES = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+modest = settings(max_examples=80, deadline=None)
+
+
+def plan(lengths: Lengths, max_length: int, seed: int, short: float = 0.1, random_next: float = 0.5) -> np.ndarray:
+    shard = shard_of(lengths)
+    return plan_pairs(shard.sentences, shard.documents, max_length, random.Random(seed), short, random_next)
+
+
+def untruncated(lengths: Lengths, max_length: int, seed: int, short: float, random_next: float) -> np.ndarray:
+    with mock.patch.object(pairs, "truncate_pair", lambda a, b, c, d, room, generator: (a, b, c, d)):
+        return plan(lengths, max_length, seed, short, random_next)
+
+
+def document_of(lengths: Lengths, token: int) -> int:
+    """The document that holds a token."""
+    shard = shard_of(lengths)
+    return int(np.searchsorted(shard.sentences[shard.documents], token, side="right")) - 1
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES, PROBABILITIES)
+def test_both_segments_have_tokens_and_fit(
+    lengths: Lengths, max_length: int, seed: int, short: float, random_next: float
+) -> None:
+    for a_start, a_end, b_start, b_end, _ in plan(lengths, max_length, seed, short, random_next).tolist():
+        assert a_start < a_end
+        assert b_start < b_end
+        assert (a_end - a_start) + (b_end - b_start) + 3 <= max_length
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
+def test_each_segment_lies_in_one_document_and_a_random_one_in_another(
+    lengths: Lengths, max_length: int, seed: int
+) -> None:
+    for a_start, a_end, b_start, b_end, is_random_next in plan(lengths, max_length, seed).tolist():
+        a, b = document_of(lengths, a_start), document_of(lengths, b_start)
+        assert document_of(lengths, a_end - 1) == a
+        assert document_of(lengths, b_end - 1) == b
+        assert (a != b) == bool(is_random_next)
+        if not is_random_next:
+            assert b_start >= a_end
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES, PROBABILITIES)
+def test_before_truncation_segments_are_whole_sentences_and_the_true_next_begins_where_the_first_ends(
+    lengths: Lengths, max_length: int, seed: int, short: float, random_next: float
+) -> None:
+    boundaries = set(shard_of(lengths).sentences.tolist())
+    for *span, is_random_next in untruncated(lengths, max_length, seed, short, random_next).tolist():
+        assert set(span) <= boundaries
+        if not is_random_next:
+            assert span[1] == span[2]
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES, PROBABILITIES)
+def test_every_token_is_in_exactly_one_first_or_true_next_segment(
+    lengths: Lengths, max_length: int, seed: int, short: float, random_next: float
+) -> None:
+    seen: list[int] = []
+    for a_start, a_end, b_start, b_end, is_random_next in untruncated(
+        lengths, max_length, seed, short, random_next
+    ).tolist():
+        seen += range(a_start, a_end)
+        seen += [] if is_random_next else range(b_start, b_end)
+    assert seen == shard_of(lengths).tokens.tolist()
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
+def test_truncation_takes_nothing_from_a_pair_that_fits_and_no_more_than_it_must(
+    lengths: Lengths, max_length: int, seed: int
+) -> None:
+    room, calls = max_length - 3, []
+
+    def watched(*span: int, room: int, generator: random.Random) -> tuple[int, int, int, int]:
+        cut = truncate_pair(*span, room, generator)
+        calls.append((span, cut))
+        return cut
+
+    with mock.patch.object(pairs, "truncate_pair", lambda a, b, c, d, r, g: watched(a, b, c, d, room=r, generator=g)):
+        planned = plan(lengths, max_length, seed)
+    assert [list(cut) for _, cut in calls] == planned[:, :4].tolist()
+    for (a_start, a_end, b_start, b_end), cut in calls:
+        assert (cut[1] - cut[0]) + (cut[3] - cut[2]) == min(room, (a_end - a_start) + (b_end - b_start))
+        assert a_start <= cut[0] < cut[1] <= a_end
+        assert b_start <= cut[2] < cut[3] <= b_end
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(2, 200), st.integers(0, 99))
+def test_lengths_after_truncation_are_those_of_googles_loop(a: int, b: int, room: int, seed: int) -> None:
+    left, right = a, b
+    while left + right > room:  # `truncate_seq_pair`: one token at a time from the longer, from B where both are equal
+        if left > right:
+            left -= 1
+        else:
+            right -= 1
+    a_start, a_end, b_start, b_end = truncate_pair(1000, 1000 + a, 5000, 5000 + b, room, random.Random(seed))
+    assert (a_end - a_start, b_end - b_start) == (left, right)
+    assert 1000 <= a_start < a_end <= 1000 + a
+    assert 5000 <= b_start < b_end <= 5000 + b
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
+def test_the_same_generator_gives_the_same_plan(lengths: Lengths, max_length: int, seed: int) -> None:
+    np.testing.assert_array_equal(plan(lengths, max_length, seed), plan(lengths, max_length, seed))

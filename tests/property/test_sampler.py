@@ -1,0 +1,57 @@
+"""The order of the examples: every pair once an epoch, the same however it is taken, from any place."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertpre.data.sampler import Example, PairDataset, Position
+from tests.property.strategies import Lengths, document_lengths, shard_of
+
+modest = settings(max_examples=40, deadline=None)
+shards = st.lists(document_lengths(longest_sentence=15), min_size=1, max_size=3)
+
+
+def dataset(lengths: list[Lengths], seed: int = 0) -> PairDataset:
+    return PairDataset([shard_of(part, 10_000 * number) for number, part in enumerate(lengths)], 32, seed)
+
+
+def content(examples: list[Example]) -> list[tuple]:
+    return [(e.a.tolist(), e.b.tolist(), e.is_random_next, e.key) for e in examples]
+
+
+@modest
+@given(shards, st.integers(0, 99), st.integers(0, 3))
+def test_an_epoch_has_every_pair_exactly_once(lengths: list[Lengths], seed: int, epoch: int) -> None:
+    data = dataset(lengths, seed)
+    pairs, order = data.plan(epoch)
+    assert sorted(order.tolist()) == list(range(len(pairs)))
+    examples, after = data.take(Position(epoch=epoch), len(pairs))
+    assert after == Position(epoch=epoch + 1)
+    assert sorted(example.key for example in examples) == [(epoch, index) for index in range(len(pairs))]
+    for example in examples:
+        shard, a_start, a_end, b_start, b_end, is_random_next = pairs[example.key[1]].tolist()
+        assert example.a.tolist() == data.shards[shard].tokens[a_start:a_end].tolist()
+        assert example.b.tolist() == data.shards[shard].tokens[b_start:b_end].tolist()
+        assert example.is_random_next == is_random_next
+
+
+@modest
+@given(shards, st.lists(st.integers(1, 30), min_size=1, max_size=8))
+def test_it_does_not_matter_how_many_are_taken_at_a_time(lengths: list[Lengths], counts: list[int]) -> None:
+    data, position, pieces = dataset(lengths), Position(), []
+    for count in counts:
+        examples, position = data.take(position, count)
+        assert len(examples) == count
+        pieces += examples
+    whole, end = dataset(lengths).take(Position(), sum(counts))
+    assert content(pieces) == content(whole)
+    assert position == end
+
+
+@modest
+@given(shards, st.integers(1, 80), st.integers(1, 20))
+def test_going_on_from_a_position_is_never_having_stopped(lengths: list[Lengths], before: int, after: int) -> None:
+    _, position = dataset(lengths).take(Position(), before)
+    resumed, end = dataset(lengths).take(position, after)
+    whole, whole_end = dataset(lengths).take(Position(), before + after)
+    assert content(resumed) == content(whole)[before:]
+    assert end == whole_end

@@ -1,0 +1,178 @@
+"""A checkpoint is whole or not there; a damaged one is passed over and nothing is deleted."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from bertpre.training import checkpoint
+from bertpre.training.checkpoint import FILES, list_checkpoints, load_checkpoint, save_checkpoint
+from bertpre.training.optimizer import build_optimizers
+from tests.helpers import tree_hash
+
+
+class Tied(nn.Module):
+    """A matrix inside a layer, a bias, and an embedding used twice."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.encoder = nn.Module()
+        self.encoder.layer = nn.ModuleList([nn.Linear(4, 4)])
+        self.embeddings = nn.Embedding(6, 4)
+        self.head = nn.Linear(4, 6)
+        self.head.weight = self.embeddings.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder.layer[0](self.embeddings(ids)))
+
+
+def trained(steps: int, seed: int = 0) -> tuple[Tied, list[torch.optim.Optimizer]]:
+    """A model after some steps with Muon and AdamW."""
+    model = Tied(seed)
+    optimizers = build_optimizers(model, "muon", 1e-2, 0.01)
+    continue_training(model, optimizers, steps)
+    return model, optimizers
+
+
+def continue_training(model: Tied, optimizers: list[torch.optim.Optimizer], steps: int) -> None:
+    for step in range(steps):
+        model(torch.tensor([[step % 6, 1, 2]])).square().sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def save(folder: Path, step: int, keep: int = 5) -> tuple[Tied, list[torch.optim.Optimizer]]:
+    model, optimizers = trained(step)
+    state = {"position": {"phase": 0, "epoch": 1, "offset": step}, "elapsed": 0.25}
+    save_checkpoint(folder, step, model, optimizers, state, keep)
+    return model, optimizers
+
+
+def flip_byte(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+def test_training_goes_on_to_the_same_bits_after_a_round_trip(tmp_path: Path) -> None:
+    model, optimizers = save(tmp_path, 3)
+    other, other_optimizers = trained(1, seed=9)
+    state = load_checkpoint(tmp_path, other, other_optimizers)
+    assert state == {"step": 3, "position": {"phase": 0, "epoch": 1, "offset": 3}, "elapsed": 0.25}
+    for either in ((model, optimizers), (other, other_optimizers)):
+        continue_training(*either, steps=4)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def test_loading_leaves_learning_rates_alone(tmp_path: Path) -> None:
+    save(tmp_path, 2)
+    model, optimizers = trained(0)
+    optimizers[0].param_groups[0]["lr"] = 0.123
+    load_checkpoint(tmp_path, model, optimizers)
+    assert optimizers[0].param_groups[0]["lr"] == 0.123
+
+
+def test_where_there_is_no_checkpoint_nothing_is_loaded(tmp_path: Path) -> None:
+    model, optimizers = trained(1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert load_checkpoint(tmp_path / "none", model, optimizers) is None
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step, keep=2)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000003", "step-00000004"]
+
+
+@pytest.mark.parametrize("name", [*FILES, "state.json"])
+@pytest.mark.parametrize("place", [0, 100, -3])
+def test_a_flipped_byte_sends_loading_back_to_the_one_before(
+    name: str, place: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, _ = save(tmp_path, 1)
+    save(tmp_path, 2)
+    flip_byte(tmp_path / "step-00000002" / name, place)
+    before = tree_hash(tmp_path)
+    model, optimizers = trained(0, seed=9)
+    state = load_checkpoint(tmp_path, model, optimizers)
+    assert state is not None
+    assert state["step"] == 1
+    assert torch.equal(model.embeddings.weight, older.embeddings.weight)
+    assert "step-00000002 is damaged" in caplog.text
+    assert tree_hash(tmp_path) == before
+
+
+def test_every_digit_of_the_state_is_guarded(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    file = tmp_path / "step-00000001" / "state.json"
+    text = file.read_text()
+    for place, character in enumerate(text):
+        if character.isdigit():
+            file.write_text(text[:place] + str((int(character) + 1) % 10) + text[place + 1 :])
+            assert load_checkpoint(tmp_path, *trained(0)) is None, text[max(0, place - 30) : place + 1]
+    file.write_text(text)
+    assert load_checkpoint(tmp_path, *trained(0)) is not None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"sha256": 1}', '{"sha256": {}}', "\x00\xff"])
+def test_a_state_that_is_no_state_counts_as_damage(content: str, tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "step-00000001" / "state.json").write_text(content)
+    assert load_checkpoint(tmp_path, *trained(0)) is None
+
+
+def test_a_missing_file_counts_as_damage(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    (tmp_path / "step-00000002" / "optimizer.safetensors").unlink()
+    assert load_checkpoint(tmp_path, *trained(0))["step"] == 1
+
+
+def test_a_damaged_checkpoint_ahead_does_not_push_the_new_one_out(tmp_path: Path) -> None:
+    save(tmp_path, 4, keep=1)
+    flip_byte(tmp_path / "step-00000004" / "model.safetensors", -1)
+    save(tmp_path, 2, keep=1)  # trained again from the start
+    assert load_checkpoint(tmp_path, *trained(0))["step"] == 2
+    save(tmp_path, 4, keep=1)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000004"]
+    assert load_checkpoint(tmp_path, *trained(0))["step"] == 4
+
+
+def test_folders_that_are_no_checkpoints_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "step-00000001-copy").mkdir()
+    for step in (1, 2, 3):
+        save(tmp_path, step, keep=1)
+    assert (tmp_path / "step-00000001-copy").is_dir()
+    assert load_checkpoint(tmp_path, *trained(0))["step"] == 3
+
+
+def test_a_save_that_fails_half_way_leaves_the_older_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1, keep=1)
+
+    def no_space(tensors: dict[str, torch.Tensor], file: Path) -> None:
+        file.write_bytes(b"half")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", no_space)
+        with pytest.raises(OSError, match="no space"):
+            save(tmp_path, 2, keep=1)
+    assert load_checkpoint(tmp_path, *trained(0))["step"] == 1
+    save(tmp_path, 2, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+
+
+def test_weights_are_saved_in_fp32_and_the_tied_one_once(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    weights = load_file(tmp_path / "step-00000001" / "model.safetensors")
+    assert set(weights) == {"encoder.layer.0.weight", "encoder.layer.0.bias", "embeddings.weight", "head.bias"}
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+    state = json.loads((tmp_path / "step-00000001" / "state.json").read_text())
+    assert set(state["sha256"]) == {*FILES, "state"}

@@ -1,0 +1,190 @@
+"""The corpus: every kind of file gives the same documents, and what is not there is named."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bertpre.data import sample
+from bertpre.data.classification import read_labelled
+from bertpre.data.corpus import READERS, Document, read_documents
+from bertpre.errors import UserError
+from bertpre.recipe import Finetune
+
+TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
+WRITERS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
+    ".parquet": lambda table, file: table.to_parquet(file),
+    ".jsonl": lambda table, file: table.to_json(file, orient="records", lines=True),
+    ".json": lambda table, file: table.to_json(file, orient="records", lines=True),
+    ".csv": lambda table, file: table.to_csv(file, index=False),
+    ".tsv": lambda table, file: table.to_csv(file, index=False, sep="\t"),
+    ".txt": lambda table, file: file.write_text("\n".join(table["text"]), encoding="utf-8"),
+}
+
+
+def write(file: Path, table: pd.DataFrame = TABLE) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    WRITERS[file.suffix](table, file)
+    return str(file)
+
+
+def mistake(path: Path | str, **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        list(read_documents(str(path), **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_a_file_of_any_kind_gives_the_same_documents(suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"corpus{suffix}")
+    expected = [Document(f"train/{number}", text) for number, text in enumerate(TABLE["text"])]
+    assert list(read_documents(path)) == expected
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in READERS if suffix != ".txt"])
+def test_labels_come_along_where_their_column_is_named(suffix: str, tmp_path: Path) -> None:
+    documents = read_documents(write(tmp_path / f"corpus{suffix}"), label_column="label")
+    assert [document.label for document in documents] == TABLE["label"].tolist()
+
+
+def test_columns_may_have_other_names_and_order(tmp_path: Path) -> None:
+    table = pd.DataFrame({"stars": [3], "body": ["a text"], "title": ["x"]})
+    path = write(tmp_path / "corpus.parquet", table)
+    documents = list(read_documents(path, text_column="body", label_column="stars"))
+    assert documents == [Document("train/0", "a text", 3)]
+
+
+def test_a_missing_text_is_an_empty_document(tmp_path: Path) -> None:
+    path = write(tmp_path / "corpus.jsonl", pd.DataFrame({"text": ["one", None]}))
+    assert [document.text for document in read_documents(path)] == ["one", ""]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder laid out as a Hub dataset."""
+    write(tmp_path / "hub" / "train-00000-of-00001.parquet")
+    write(tmp_path / "hub" / "test-00000-of-00001.parquet", TABLE.iloc[:1])
+    return tmp_path / "hub"
+
+
+def test_splits_of_a_folder_are_joined_by_plus(folder: Path) -> None:
+    ids = [document.id for document in read_documents(str(folder), split="test+train")]
+    assert ids == ["test/0", "train/0", "train/1", "train/2"]
+
+
+def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:
+    ids = [document.id for document in read_documents(str(folder), split="train+test", limit=2)]
+    assert ids == ["train/0", "train/1", "test/0"]
+
+
+@pytest.mark.parametrize("split", sample.SPLITS)
+def test_the_sample_is_a_corpus(split: str) -> None:
+    read = list(itertools.islice(read_documents("sample", split=split, label_column="label"), 3))
+    made = list(sample.generate(split, 3))
+    assert [(document.text, document.label) for document in read] == [(item.text, item.label) for item in made]
+
+
+def test_documents_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = sample.generate
+
+    def watched(split: str) -> object:
+        for document in original(split):
+            made.append(document)
+            yield document
+
+    monkeypatch.setattr(sample, "generate", watched)
+    next(read_documents("sample"))
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"text_column": "body"}, "corpus.text_column: {path} has no column 'body'; its columns are text, label"),
+        ({"label_column": "stars"}, "corpus.label_column: {path} has no column 'stars'; its columns are text, label"),
+        ({"text_column": "label"}, "corpus.text_column: 'label' of {path} holds int, not text"),
+        ({"split": "validation"}, "Bad split: validation. Available splits: ['train', 'test']"),
+        ({"name": "german"}, "'german' not found"),
+        ({"text_column": "body", "key": "finetune"}, "finetune.text_column: "),
+    ],
+)
+def test_what_a_folder_does_not_have_is_named(options: dict[str, str], words: str, folder: Path) -> None:
+    assert words.format(path=folder) in mistake(folder, **options)
+
+
+def test_a_single_file_has_no_other_split_so_training_text_cannot_pass_for_a_test(tmp_path: Path) -> None:
+    path = write(tmp_path / "reviews.csv")
+    assert "is one file, all of it the split 'train'; it has no split 'test'" in mistake(path, split="test")
+    assert "no split 'unsupervised'" in mistake(path, split="train+unsupervised")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("zero.csv", b"", "No columns to parse"),
+        ("zero.jsonl", b"", "it is empty"),
+        ("header.csv", b"text,label\n", "its columns are none"),
+        ("broken.jsonl", b"{not json\n", "cannot be read: JSON parse error"),
+        ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read"),
+        ("broken.parquet", b"PAR1 is how it begins", "cannot be read: Parquet magic bytes not found"),
+        ("ragged.csv", b'text,label\n"a,1\n', "cannot be read"),
+        ("corpus.docx", b"x", "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(name: str, content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    message = mistake(tmp_path / name)
+    assert words in message
+    assert str(tmp_path / name) in message
+    assert message.startswith("corpus")
+
+
+def test_folders_without_data_are_told_apart_from_hub_ids(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    assert "holds no data file; known endings" in mistake(tmp_path / "notes")
+    (tmp_path / "notes" / "README.md").write_text("nothing here")
+    assert "holds no data file; known endings" in mistake(tmp_path / "notes")
+
+
+@pytest.mark.parametrize("path", ["imdb", "no/such/file", "reviews/train.csv", "/nowhere/at/all", ""])
+def test_what_is_neither_a_path_nor_a_hub_id_is_told(path: str) -> None:
+    assert f"there is no file or folder {path!r}, and it is no Hub id (owner/name)" in mistake(path)
+
+
+def test_an_unreachable_hub_names_the_way_without_one() -> None:
+    message = mistake("somebody/reviews", key="finetune")  # tests run offline
+    assert message.startswith("finetune.path: ")
+    assert "give a local copy of the same layout: finetune.path=FOLDER" in message
+
+
+def test_the_sample_has_four_splits_only() -> None:
+    message = mistake("sample", split="train+validation")
+    assert "has no split 'validation'; it has train, test, unsupervised, articles" in message
+
+
+def test_a_limited_labelled_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
+    table = pd.DataFrame({"text": [f"text {number}" for number in range(100)], "label": [0] * 50 + [1] * 50})
+    labelled = read_labelled(Finetune(path=write(tmp_path / "sorted.csv", table)), "train", limit=10)
+    assert labelled.labels.tolist() == [0] * 5 + [1] * 5
+    assert (labelled.texts[0], labelled.texts[-1]) == ("text 0", "text 99")
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["good", "bad"], "the label of text train/0 is 'good'; labels are 0, 1, 2, ..."),
+        ([0, -1], "is -1"),
+        ([0.5, 1.0], "is 0.5"),
+        ([1, 1], "has one class only (1)"),
+        ([], "finetune"),
+    ],
+)
+def test_labels_that_cannot_be_learned_are_refused(labels: list, words: str, tmp_path: Path) -> None:
+    table = pd.DataFrame({"text": ["a text", "another"][: len(labels)], "label": labels})
+    with pytest.raises(UserError) as caught:
+        read_labelled(Finetune(path=write(tmp_path / "labelled.csv", table)), "train")
+    assert words in str(caught.value)

@@ -1,0 +1,100 @@
+"""The collator's shares: 80/10/10, every position alike, fresh in every epoch."""
+
+import numpy as np
+import pytest
+import torch
+
+from bertpre.data.masking import MaskingCollator
+from bertpre.data.sampler import Example
+
+SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+VOCABULARY, MAX_LENGTH, ROWS = 105, 64, 1500
+WORDS = np.arange(5, VOCABULARY)
+
+
+def rows(count: int, epoch: int = 0, first: int = 0) -> list[Example]:
+    """Full rows that hold the same words."""
+    ids = np.random.default_rng(0).choice(WORDS, MAX_LENGTH - 3)
+    return [Example(ids[:30], ids[30:], 0, (epoch, first + index)) for index in range(count)]
+
+
+def collate(examples: list[Example], seed: int = 0, probability: float = 0.15) -> dict[str, torch.Tensor]:
+    return MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, probability, seed)(examples)
+
+
+def within(count: int, of: int, share: float) -> bool:
+    """Whether a count is within four and a half standard deviations of its binomial mean."""
+    return abs(count - of * share) <= 4.5 * (of * share * (1 - share)) ** 0.5
+
+
+def shown_and_labels(batch: dict[str, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    is_target = batch["labels"] != -100
+    shown = batch["input_ids"].gather(1, batch["masked_positions"])
+    return shown[is_target].numpy(), batch["labels"][is_target].numpy()
+
+
+def test_of_the_targets_80_percent_show_mask_10_another_word_and_10_themselves() -> None:
+    shown, labels = shown_and_labels(collate(rows(ROWS)))
+    total, chance = len(labels), 1 / len(WORDS)  # a random word can be the word itself
+    assert total == ROWS * round(MAX_LENGTH * 0.15)
+    assert within(int((shown == SPECIAL["[MASK]"]).sum()), total, 0.8)
+    assert within(int((shown == labels).sum()), total, 0.1 + 0.1 * chance)
+    assert within(int(((shown != labels) & (shown != SPECIAL["[MASK]"])).sum()), total, 0.1 * (1 - chance))
+
+
+def test_every_position_is_chosen_equally_often() -> None:
+    batch = collate(rows(ROWS))
+    places = batch["masked_positions"][batch["labels"] != -100]
+    counts = np.bincount(places.numpy(), minlength=MAX_LENGTH)
+    special = [0, 31, MAX_LENGTH - 1]
+    assert counts[special].sum() == 0
+    share = round(MAX_LENGTH * 0.15) / (MAX_LENGTH - 3)
+    assert all(within(int(count), ROWS, share) for place, count in enumerate(counts) if place not in special)
+
+
+def test_every_word_is_drawn_as_a_replacement_equally_often() -> None:
+    shown, labels = shown_and_labels(collate(rows(8000)))
+    drawn = shown[(shown != labels) & (shown != SPECIAL["[MASK]"])]
+    counts = np.bincount(drawn, minlength=VOCABULARY)[WORDS]
+    assert all(within(int(count), len(drawn), 1 / len(WORDS)) for count in counts)
+
+
+def test_what_happens_to_a_target_does_not_depend_on_its_place() -> None:
+    batch = collate(rows(ROWS))
+    for places in (batch["masked_positions"] < 16, batch["masked_positions"] >= 48):
+        is_target = (batch["labels"] != -100) & places
+        shown = batch["input_ids"].gather(1, batch["masked_positions"])[is_target]
+        assert within(int((shown == SPECIAL["[MASK]"]).sum()), int(is_target.sum()), 0.8)
+
+
+@pytest.mark.parametrize("change", [{"epoch": 1}, {"first": 10}])
+def test_another_epoch_or_index_has_another_mask(change: dict[str, int]) -> None:
+    assert not torch.equal(collate(rows(10))["input_ids"], collate(rows(10, **change))["input_ids"])
+
+
+def test_another_seed_has_another_mask_and_the_same_seed_the_same() -> None:
+    assert not torch.equal(collate(rows(10))["input_ids"], collate(rows(10), seed=1)["input_ids"])
+    assert torch.equal(collate(rows(10))["input_ids"], collate(rows(10))["input_ids"])
+
+
+def test_masks_of_two_epochs_are_independent() -> None:
+    first, second = (collate(rows(ROWS, epoch)) for epoch in (0, 1))
+    chosen = [torch.zeros(ROWS, MAX_LENGTH, dtype=torch.bool) for _ in range(2)]
+    for mask, batch in zip(chosen, (first, second), strict=True):
+        for row in range(ROWS):
+            mask[row, batch["masked_positions"][row]] = True
+    share = round(MAX_LENGTH * 0.15) / (MAX_LENGTH - 3)
+    assert within(int((chosen[0] & chosen[1]).sum()), ROWS * (MAX_LENGTH - 3), share**2)
+
+
+def test_words_outside_the_replacements_are_never_drawn() -> None:
+    allowed = WORDS[::2]
+    shown, labels = shown_and_labels(MaskingCollator(VOCABULARY, SPECIAL, allowed, MAX_LENGTH)(rows(300)))
+    replaced = shown[(shown != labels) & (shown != SPECIAL["[MASK]"])]
+    assert set(replaced.tolist()) <= set(allowed.tolist())
+    assert len(replaced)
+
+
+def test_a_pair_of_unknown_words_only_has_no_target() -> None:
+    unknown = np.ones(4, dtype=np.int64)
+    assert (collate([Example(unknown, unknown, 1, (0, 0))])["labels"] == -100).all()

@@ -1,0 +1,93 @@
+"""Every parameter has one optimizer, one group and one rate; short types do not lose small steps."""
+
+import pytest
+import torch
+from torch import nn
+
+from bertpre.model import BertPreConfig, BertPreForPreTraining
+from bertpre.training.optimizer import WorkingCopy, build_optimizers, set_learning_rate
+
+
+def tiny_model(architecture: str = "bert") -> BertPreForPreTraining:
+    return BertPreForPreTraining(
+        BertPreConfig(
+            architecture=architecture, vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=24, max_position_embeddings=16,
+        )  # fmt: skip
+    )
+
+
+def parameters_in(optimizers: list[torch.optim.Optimizer]) -> list[int]:
+    return [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_groups_partition_the_parameters(architecture: str, name: str) -> None:
+    model = tiny_model(architecture)
+    held = parameters_in(build_optimizers(model, name, 1e-3, 0.01))
+    assert len(held) == len(set(held))
+    assert set(held) == {id(parameter) for parameter in model.parameters()}
+
+
+def test_biases_and_normalisations_are_not_decayed() -> None:
+    model = tiny_model()
+    decay = {
+        id(parameter): group["weight_decay"]
+        for optimizer in build_optimizers(model, "adamw", 1e-3, 0.01)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in model.named_parameters():
+        is_exempt = name.endswith("bias") or "norm" in name.lower()
+        assert decay[id(parameter)] == (0.0 if is_exempt else 0.01), name
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_muon_takes_the_matrices_inside_the_layers_and_no_embedding_or_head(architecture: str) -> None:
+    model = tiny_model(architecture)
+    _, muon = build_optimizers(model, "muon", 1e-3, 0.01)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    taken = {names[identity] for identity in parameters_in([muon])}
+    matrices = {name for name, parameter in model.named_parameters() if parameter.ndim == 2}
+    outer = ("embeddings", "decoder", "seq_relationship")
+    assert taken <= matrices
+    assert {name for name in matrices if "encoder.layer." in name} <= taken
+    assert not [name for name in taken if any(part in name for part in outer)]
+
+
+def test_frozen_parameters_are_left_out() -> None:
+    model = tiny_model()
+    embedding = model.get_input_embeddings().weight
+    embedding.requires_grad_(False)
+    assert id(embedding) not in parameters_in(build_optimizers(model, "adamw", 1e-3, 0.01))
+
+
+def test_one_factor_scales_every_groups_own_peak() -> None:
+    optimizers = build_optimizers(tiny_model(), "muon", 1e-3, 0.01, muon_learning_rate=0.02)
+    assert set_learning_rate(optimizers, 0.5) == pytest.approx(5e-4)
+    assert set_learning_rate(optimizers, 0.25) == pytest.approx(2.5e-4)  # of the peak, not of the last rate
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
+    assert rates == pytest.approx([2.5e-4, 2.5e-4, 5e-3])
+
+
+def test_the_working_copy_of_fp32_is_the_master_itself() -> None:
+    model = tiny_model()
+    assert WorkingCopy(model, torch.float32).model is model
+
+
+def test_masters_keep_steps_that_bf16_would_round_away() -> None:
+    master = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(master.weight)
+    working = WorkingCopy(master, torch.bfloat16)
+    optimizer = torch.optim.SGD(master.parameters(), lr=1.0)
+    for _ in range(100):
+        working.model(torch.ones(1, 1, dtype=torch.bfloat16)).backward()
+        working.collect_gradients()
+        assert master.weight.grad.dtype == torch.float32
+        master.weight.grad.mul_(1e-3)  # 1 - 0.001 is 1 in bf16
+        optimizer.step()
+        working.update()
+    assert master.weight.item() == pytest.approx(0.9, abs=1e-3)
+    assert working.model.weight.item() == pytest.approx(0.9, abs=4e-3)
+    assert working.model.weight.grad is None

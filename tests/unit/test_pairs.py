@@ -1,0 +1,85 @@
+"""Segment pairs: shares, edge cases, and that lengths give nothing away."""
+
+import random
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from bertpre.data import sample
+from bertpre.data.cleaning import clean_text
+from bertpre.data.pairs import IS_RANDOM_NEXT, plan_pairs, truncate_pair
+from bertpre.data.sentences import split_sentences
+
+
+def plan(lengths: list[list[int]], max_length: int, seed: int = 0, **settings: float) -> np.ndarray:
+    sentences = np.cumsum([0, *(length for document in lengths for length in document)])
+    documents = np.cumsum([0, *(len(document) for document in lengths)])
+    return plan_pairs(sentences, documents, max_length, random.Random(seed), **settings)
+
+
+def sample_lengths(size: int) -> list[list[int]]:
+    """Words in each sentence of the embedded corpus."""
+    texts = [clean_text(document.text) for part in ("train", "articles") for document in sample.generate(part, size)]
+    return [[len(sentence.split()) for sentence in split_sentences(text)] for text in texts]
+
+
+@pytest.mark.parametrize("lengths", [[], [[5, 5, 5]]])
+def test_fewer_than_two_documents_are_refused(lengths: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="at least two documents"):
+        plan(lengths, 32)
+
+
+def test_a_document_of_one_sentence_can_only_have_a_random_next() -> None:
+    planned = plan([[7]] * 20, 32, random_next_prob=0.0)
+    assert len(planned) == 20
+    assert planned[:, IS_RANDOM_NEXT].all()
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (0.9, 0.9)])
+def test_random_nexts_have_the_share_that_was_asked_for(probability: float, expected: float) -> None:
+    labels = plan([[4] * 400] * 40, 64, random_next_prob=probability)[:, IS_RANDOM_NEXT]
+    assert len(labels) > 1000
+    # Where a document ends in a single sentence, there is no true next: 40 documents can each add one.
+    assert labels.mean() == pytest.approx(expected, abs=0.06)
+
+
+def test_long_documents_fill_the_pairs_but_for_the_short_ones() -> None:
+    lengths = [[3] * 2000] * 4
+
+    def full_share(short: float) -> float:
+        planned = plan(lengths, 64, short_seq_prob=short, random_next_prob=0.0)
+        total = planned[:, 1] - planned[:, 0] + planned[:, 3] - planned[:, 2]
+        return float((total >= 60).mean())
+
+    assert full_share(0.0) > 0.97
+    assert full_share(1.0) < 0.3
+
+
+def test_random_segments_come_from_everywhere() -> None:
+    lengths = [[5] * 10 for _ in range(6)]
+    planned = np.concatenate([plan(lengths, 32, seed, random_next_prob=1.0) for seed in range(60)])
+    pairs_of_documents = {(a // 50, b // 50) for a, b in planned[:, [0, 2]].tolist()}
+    assert pairs_of_documents == {(a, b) for a in range(6) for b in range(6) if a != b}
+    assert len(set(planned[:, 2].tolist())) > 50  # from the middle of sentences too, where they were cut
+
+
+def test_truncation_takes_from_the_front_as_often_as_from_the_back() -> None:
+    generator, front, total = random.Random(0), 0, 0
+    for _ in range(500):
+        a_start, a_end, b_start, _ = truncate_pair(0, 100, 0, 40, 60, generator)
+        front, total = front + a_start + b_start, total + 80
+        assert a_end - a_start == 30
+    assert front / total == pytest.approx(0.5, abs=0.012)  # five standard deviations
+
+
+@pytest.mark.parametrize("max_length", [64, 128])
+def test_lengths_alone_do_not_tell_the_label(max_length: int) -> None:
+    planned = plan(sample_lengths(1000), max_length)
+    lengths = np.stack([planned[:, 1] - planned[:, 0], planned[:, 3] - planned[:, 2]], axis=1)
+    labels = planned[:, IS_RANDOM_NEXT]
+    majority = max(labels.mean(), 1 - labels.mean())
+    half = len(labels) // 2
+    classifier = LogisticRegression().fit(lengths[:half] / max_length, labels[:half])
+    assert classifier.score(lengths[half:] / max_length, labels[half:]) <= majority + 0.05
+    assert 0.4 < labels.mean() < 0.65

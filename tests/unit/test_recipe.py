@@ -1,0 +1,223 @@
+"""The recipe: unknown keys never pass, overrides reach every key, and what was resolved loads again unchanged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertpre.errors import UserError
+from bertpre.recipe import Recipe, differences, flatten, known_keys, load_recipe, seconds, shipped_recipes, to_yaml
+
+MINIMAL = "output_dir: out\ncorpus: {path: sample}\ntraining: {max_steps: 5}\n"
+
+
+def load(folder: Path, text: str, *overrides: str) -> Recipe:
+    file = folder / "recipe.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_recipe(str(file), list(overrides))
+
+
+def mistake(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load(folder, text, *overrides)
+    return str(caught.value)
+
+
+def test_a_few_keys_are_enough(tmp_path: Path) -> None:
+    recipe = load(tmp_path, MINIMAL)
+    assert (recipe.corpus.path, recipe.training.max_steps, recipe.model.hidden_size) == ("sample", 5, 768)
+
+
+@pytest.mark.parametrize(
+    ("override", "unknown", "nearest"),
+    [
+        ("sead=1", "sead", "seed"),
+        ("ouput_dir=x", "ouput_dir", "output_dir"),
+        ("corpus.spilt=test", "corpus.spilt", "corpus.split"),
+        ("tokenizer.vocabsize=100", "tokenizer.vocabsize", "tokenizer.vocab_size"),
+        ("pairs.short_seq_probability=0.2", "pairs.short_seq_probability", "pairs.short_seq_prob"),
+        ("model.hiden_size=32", "model.hiden_size", "model.hidden_size"),
+        ("training.max_step=9", "training.max_step", "training.max_steps"),
+        ("training.phases.0.max_lenght=64", "training.phases.0.max_lenght", "training.phases.max_length"),
+        ("checkpoint.evry=5", "checkpoint.evry", "checkpoint.every"),
+        ("finetune.epoch=1", "finetune.epoch", "finetune.epochs"),
+        ("evaluate.splitt=test", "evaluate.splitt", "evaluate.split"),
+        ("trainning.max_steps=3", "trainning", "training"),
+    ],
+)
+def test_an_unknown_key_at_any_level_names_the_nearest_known_one(
+    override: str, unknown: str, nearest: str, tmp_path: Path
+) -> None:
+    text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]") + "finetune: {path: sample}\n"
+    message = mistake(tmp_path, text, override)
+    assert f"unknown key {unknown!r}; did you mean {nearest!r}?" in message
+    assert message.startswith("recipe.yaml: ")
+
+
+def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
+    assert "known keys: output_dir, seed, corpus" in mistake(tmp_path, MINIMAL, "zzzzqqq=1")
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    message = mistake(tmp_path, MINIMAL, "sead=1", "model.hidden_size=0", "training.schedule=cosine")
+    assert len(message.splitlines()) == 3
+    assert "model.hidden_size: Input should be greater than or equal to 1 (given: 0)" in message
+    assert "training.schedule: Input should be 'linear' or 'trapezoid' (given: 'cosine')" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("training.budget=45", "training.budget"),
+        ("training.budget=45min", "write 90s, 45m, 1.5h or 2d"),
+        ("training.budget=0m", "'0m' is no duration"),
+        ("training.max_steps=null", "needs max_steps, or a budget such as 45m"),
+        ("training.max_steps=many", "training.max_steps"),
+        ("training.phases=[{share: 0.5}]", "shares of the phases must add up to 1"),
+        ("training.phases=[]", "training.phases"),
+        ("training.phases.0.max_length=1024", "max_position_embeddings is 512, but a max_length is 1024"),
+        ("finetune.max_length=1024", "max_position_embeddings is 512, but a max_length is 1024"),
+        ("model.hidden_size=100", "multiple of model.num_attention_heads"),
+        ("model={architecture: modern, hidden_size: 36}", "must be even"),
+        ("model.hidden_dropout_prob=1.0", "model.hidden_dropout_prob: Input should be less than 1"),
+        ("finetune.pooling=mean", "finetune.pooling is mean, which needs model.architecture modern"),
+        ("pairs.validation_fraction=0.5", "pairs.validation_fraction"),
+        ("seed=-1", "seed"),
+        ("seed=99999999999999999999", "seed"),
+        ("tokenizer.vocab_size=10", "tokenizer.vocab_size"),
+        ("corpus=null", "corpus"),
+        ("corpus.path=null", "corpus.path"),
+        ("corpus=sample", "corpus"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: Path) -> None:
+    text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]") + "finetune: {path: sample}\n"
+    assert words in mistake(tmp_path, text, override)
+
+
+def test_a_missing_key_says_how_to_give_it(tmp_path: Path) -> None:
+    text = "output_dir: out\ntraining: {max_steps: 5}\ncorpus: {name: x}\n"
+    assert "key 'corpus.path' is missing; give it in the file or as corpus.path=..." in mistake(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seed: 1\nseed: 2\n" + MINIMAL, "key 'seed' is given twice"),
+        ("output_dir: out\ncorpus: {path: a, path: b}\ntraining: {max_steps: 5}\n", "key 'path' is given twice"),
+        ("", "mapping"),
+        ("- a\n- b\n", "mapping"),
+        ("output_dir: [\n", "cannot be read as YAML"),
+        ("? [a, b]\n: 1\n", "cannot be read as YAML"),
+        ("1: 2\n" + MINIMAL, "1"),
+        ("output_dir: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    assert words in mistake(tmp_path, text)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(UserError, match="cannot be read as YAML"):
+        load_recipe(str(tmp_path / "binary.yaml"))
+
+
+def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="neither a file nor one of the shipped .*quickstart"):
+        load_recipe(str(tmp_path / "none.yaml"))
+
+
+def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("quickstart").output_dir != "mine"
+    (tmp_path / "quickstart").write_text(MINIMAL.replace("out\n", "mine\n", 1))
+    assert load_recipe("quickstart").output_dir == "mine"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("seed=7", "seed", 7),
+        ("training.learning_rate=1e-4", "training.learning_rate", 1e-4),
+        ("training.compile=false", "training.compile", False),
+        ("training.budget=1.5h", "training.budget", "1.5h"),
+        ("corpus.split=train+unsupervised", "corpus.split", "train+unsupervised"),
+        ("corpus.path=a=b", "corpus.path", "a=b"),
+        ("corpus.name=20231101.en", "corpus.name", "20231101.en"),
+        ("finetune.path=sample", "finetune.path", "sample"),
+        ("corpus.limit=", "corpus.limit", None),
+    ],
+)
+def test_an_override_sets_one_key(override: str, key: str, value: object, tmp_path: Path) -> None:
+    assert flatten(load(tmp_path, MINIMAL, override).model_dump())[key] == value
+
+
+def test_a_number_in_an_override_picks_from_a_list(tmp_path: Path) -> None:
+    phases = "training.phases=[{share: 0.9}, {share: 0.1}]"
+    recipe = load(tmp_path, MINIMAL, phases, "training.phases.1.max_length=64")
+    assert [phase.max_length for phase in recipe.training.phases] == [128, 64]
+
+
+@pytest.mark.parametrize("override", ["seed", "=1", "seed.x=1", "training.phases.3.max_length=64", "seed=[1"])
+def test_an_override_that_fits_nowhere_is_refused(override: str, tmp_path: Path) -> None:
+    text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]")
+    assert override.split("=")[0].split(".")[0] in mistake(tmp_path, text, override)
+
+
+def test_overrides_do_not_leak_into_the_next_recipe(tmp_path: Path) -> None:
+    load(tmp_path, MINIMAL, "training.phases=[{max_length: 64}]", "training.phases.0.micro_batch_size=2")
+    assert load(tmp_path, MINIMAL).training.phases[0].micro_batch_size is None
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_the_resolved_copy_loads_again_unchanged(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name, ["output_dir=sömewhere/日本", "training.learning_rate=1e-05"])
+    again = load(tmp_path, to_yaml(recipe))
+    assert again == recipe
+    assert to_yaml(again) == to_yaml(recipe)
+
+
+def test_the_resolved_copy_holds_every_key(tmp_path: Path) -> None:
+    resolved = flatten(load(tmp_path, MINIMAL, "finetune.path=sample").model_dump())
+    sections = {key for key in known_keys(Recipe) if any(other.startswith(key + ".") for other in known_keys(Recipe))}
+    assert set(resolved) == {key for key in known_keys(Recipe) if not key.startswith("training.phases.")} - (
+        sections - {"training.phases"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected"), [("90s", 90), ("45m", 2700), ("1.5h", 5400), ("2d", 172800), (" 5m ", 300)]
+)
+def test_durations_are_read_in_seconds(duration: str, expected: float) -> None:
+    assert seconds(duration) == expected
+
+
+@pytest.mark.parametrize("duration", ["", "45", "m", "-5m", "1h30m", "5 minutes", "0s", "infs"])
+def test_what_is_no_duration_is_refused(duration: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        seconds(duration)
+
+
+def test_differences_are_told_by_key(tmp_path: Path) -> None:
+    def recipe(*overrides: str) -> Recipe:
+        return load(tmp_path, MINIMAL, *overrides)
+
+    cases: list[tuple[list[str], list[str]]] = [
+        ([], []),
+        (["seed=3"], ["seed"]),
+        (["corpus.limit=5", "model.num_hidden_layers=2"], ["corpus.limit", "model.num_hidden_layers"]),
+        (["training.phases=[{max_length: 64}]"], ["training.phases"]),
+    ]
+    for overrides, expected in cases:
+        assert differences(recipe(), recipe(*overrides)) == expected
+
+
+def test_defaults_are_not_shared_between_recipes(tmp_path: Path) -> None:
+    first: Any = load(tmp_path, MINIMAL)
+    first.model.hidden_size = 1
+    first.training.phases[0].max_length = 9
+    second = load(tmp_path, MINIMAL)
+    assert (second.model.hidden_size, second.training.phases[0].max_length) == (768, 128)

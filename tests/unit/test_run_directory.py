@@ -1,0 +1,127 @@
+"""The run directory: claimed before anything is written; another recipe's run stays as it is."""
+
+from pathlib import Path
+
+import pytest
+
+from bertpre.errors import UserError
+from bertpre.recipe import Recipe, load_recipe
+from bertpre.run_directory import (
+    ARTEFACTS,
+    claim,
+    is_finished,
+    load_run,
+    read_results,
+    write_manifest,
+    write_results,
+    write_text,
+)
+from tests.helpers import tree_hash
+
+
+def load(tiny_recipe: Path, *overrides: str) -> Recipe:
+    return load_recipe(str(tiny_recipe), list(overrides))
+
+
+def refused(recipe: Recipe) -> str:
+    with pytest.raises(UserError) as caught:
+        claim(recipe)
+    return str(caught.value)
+
+
+def test_claiming_leaves_a_recipe_that_loads_again_unchanged(tiny_recipe: Path) -> None:
+    recipe = load(tiny_recipe)
+    folder = claim(recipe)
+    assert load_run(folder) == (folder, recipe)
+    assert claim(recipe) == folder
+    assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
+
+
+def test_folders_above_are_made(tiny_recipe: Path, tmp_path: Path) -> None:
+    assert claim(load(tiny_recipe, f"output_dir={tmp_path}/a/b/c")).is_dir()
+
+
+def test_a_place_under_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content")
+    for place in ("file", "file/run"):
+        message = refused(load(tiny_recipe, f"output_dir={tmp_path / place}"))
+        assert "cannot be written" in message
+        assert "output_dir=FOLDER" in message
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_a_folder_with_something_else_is_left_alone(tiny_recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    before = tree_hash(tmp_path)
+    assert "holds something else than a run" in refused(load(tiny_recipe))
+    assert tree_hash(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "stage"),
+    [
+        ("seed=5", "seed", "prepare"),
+        ("corpus.limit=7", "corpus.limit", "prepare"),
+        ("tokenizer.vocab_size=256", "tokenizer.vocab_size", "prepare"),
+        ("pairs.short_seq_prob=0.5", "pairs.short_seq_prob", "prepare"),
+        ("model.hidden_size=64", "model.hidden_size", "pretrain"),
+        ("training.phases=[{max_length: 16}]", "training.phases", "pretrain"),
+        ("checkpoint.every=7", "checkpoint.every", "pretrain"),
+        ("finetune.epochs=9", "finetune.epochs", "finetune"),
+        ("evaluate.limit=9", "evaluate.limit", "evaluate"),
+    ],
+)
+def test_a_key_is_frozen_by_the_first_stage_that_reads_it(
+    override: str, key: str, stage: str, tiny_recipe: Path
+) -> None:
+    folder = claim(load(tiny_recipe))
+    stages = list(ARTEFACTS)
+    for earlier in stages[: stages.index(stage)]:
+        (folder / ARTEFACTS[earlier]).mkdir()
+    claim(load(tiny_recipe, override))  # nothing has read it yet
+    claim(load(tiny_recipe))
+    (folder / ARTEFACTS[stage]).mkdir()
+    before = tree_hash(folder)
+    message = refused(load(tiny_recipe, override))
+    assert f"differs in {key};" in message
+    assert "nothing was changed" in message
+    assert tree_hash(folder) == before
+    claim(load(tiny_recipe))
+
+
+def test_a_finished_run_may_be_moved(tiny_recipe: Path, tmp_path: Path) -> None:
+    folder = claim(load(tiny_recipe))
+    (folder / "data").mkdir()
+    folder.rename(tmp_path / "moved")
+    recipe = load(tiny_recipe, f"output_dir={tmp_path}/moved")
+    claim(recipe)
+    assert load_run(tmp_path / "moved")[1] == recipe
+
+
+def test_a_folder_without_a_recipe_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no run directory"):
+        load_run(tmp_path)
+
+
+def test_results_and_manifest_gather_the_stages(tmp_path: Path) -> None:
+    assert read_results(tmp_path) == {}
+    write_results(tmp_path, "prepare", {"documents": 3})
+    write_results(tmp_path, "pretrain", {"steps": 1})
+    write_results(tmp_path, "pretrain", {"steps": 2})
+    assert read_results(tmp_path) == {"prepare": {"documents": 3}, "pretrain": {"steps": 2}}
+    assert is_finished(tmp_path, "pretrain")
+    assert not is_finished(tmp_path, "finetune")
+    write_manifest(tmp_path, "pretrain", {"commit": "abc"})
+    assert '"commit": "abc"' in (tmp_path / "manifest.json").read_text()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_text(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(file, "new \ud800")
+    assert file.read_text() == "old"
+    write_text(file, "日本語")
+    assert file.read_text(encoding="utf-8") == "日本語"
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]

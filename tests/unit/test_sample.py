@@ -1,0 +1,104 @@
+import hashlib
+import re
+import subprocess
+import sys
+from itertools import islice
+
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from bertpre.data.sample import ADJECTIVES, DEFAULT_SIZES, NOUNS, OPINIONS, SPLITS, Sample, generate
+
+
+def fingerprint(samples: list[Sample]) -> str:
+    return hashlib.sha256("\n".join(f"{s.id} {s.label} {s.text}" for s in samples).encode()).hexdigest()[:12]
+
+
+def count_sentences(text: str) -> int:
+    return len(re.findall(r"[.?!](?=\s|<|$)", text))
+
+
+@pytest.fixture(scope="module")
+def reviews() -> dict[str, list[Sample]]:
+    return {split: list(generate(split)) for split in ("train", "test")}
+
+
+def test_documents_are_the_same_on_every_machine() -> None:
+    pinned = {"train": "", "test": "", "unsupervised": "", "articles": ""}
+    assert {split: fingerprint(list(generate(split, 5))) for split in SPLITS} == pinned
+
+
+def test_hash_seed_does_not_matter() -> None:
+    program = "from bertpre.data.sample import generate; print([s.text for s in generate('train', 3)])"
+    outputs = {
+        subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_longer_corpus_starts_with_the_shorter_one(split: str) -> None:
+    assert list(generate(split, 20))[:7] == list(generate(split, 7)) == list(islice(generate(split), 7))
+
+
+def test_seed_changes_every_document() -> None:
+    assert not {s.text for s in generate("train", 50)} & {s.text for s in generate("train", 50, seed=1)}
+
+
+def test_default_sizes_and_ids(reviews: dict[str, list[Sample]]) -> None:
+    assert {split: len(samples) for split, samples in reviews.items()} == {"train": 4000, "test": 1000}
+    assert set(DEFAULT_SIZES) == set(SPLITS)
+    assert len({s.id for samples in reviews.values() for s in samples}) == 5000
+
+
+def test_no_text_is_shared_or_repeated(reviews: dict[str, list[Sample]]) -> None:
+    texts = [s.text for samples in reviews.values() for s in samples]
+    texts += [s.text for split in ("unsupervised", "articles") for s in generate(split, 1000)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_labels(reviews: dict[str, list[Sample]]) -> None:
+    for samples in reviews.values():
+        positive, number = sum(s.label for s in samples), len(samples)
+        assert abs(positive - number / 2) < 4 * (number / 4) ** 0.5  # four standard deviations of a fair coin
+        assert {s.label for s in samples} == {0, 1}
+    assert {s.label for split in ("unsupervised", "articles") for s in generate(split, 50)} == {-1}
+
+
+@pytest.mark.parametrize(("split", "fewest", "most"), [("train", 5, 14), ("unsupervised", 5, 14), ("articles", 5, 16)])
+def test_sentences(split: str, fewest: int, most: int) -> None:
+    for sample in generate(split, 500):
+        assert fewest <= count_sentences(sample.text) <= most
+        body = [line for line in sample.text.split("\n\n") if split != "articles" or line.endswith(".")]
+        sentences = re.split(r"(?<=[.?!])(?: |<br /><br />)", " ".join(body))
+        assert len(set(sentences)) == len(sentences), sample.text
+        assert all(sentence[0].isupper() and sentence[-1] in ".?!" for sentence in sentences), sample.text
+        assert not re.search(r"[{}]|  |\b[Aa] [aeiou]|\b[Aa]n [^aeiouAEIOU]", sample.text), sample.text
+
+
+def test_some_reviews_have_paragraphs() -> None:
+    assert 20 < sum("<br /><br />" in s.text for s in generate("train", 100)) < 45
+
+
+def test_every_opinion_serves_both_classes() -> None:
+    words = [word for lists in (ADJECTIVES, NOUNS) for label in (0, 1) for word in lists[label]]
+    assert len(set(words)) == len(words)
+    for straight, turned, both in OPINIONS:
+        assert "{same" in straight and "{opp" not in straight
+        assert "{opp" in turned and "{same" not in turned
+        assert "{opp" in both and "{same" in both
+
+
+def test_bag_of_words_gets_about_four_in_five(reviews: dict[str, list[Sample]]) -> None:
+    vectorizer = TfidfVectorizer()
+    features = vectorizer.fit_transform(s.text for s in reviews["train"])
+    model = LogisticRegression(max_iter=1000).fit(features, [s.label for s in reviews["train"]])
+    accuracy = model.score(vectorizer.transform(s.text for s in reviews["test"]), [s.label for s in reviews["test"]])
+    assert 0.75 <= accuracy <= 0.85
+
+
+def test_unknown_split_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'validation'.*train, test, unsupervised, articles"):
+        generate("validation")

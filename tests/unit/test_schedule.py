@@ -1,0 +1,48 @@
+"""The learning rate and the progress of a training are pure functions."""
+
+import pytest
+
+from bertpre.training.schedule import Duration, lr_at
+
+
+@pytest.mark.parametrize(
+    ("schedule", "progress", "factor"),
+    [
+        ("linear", 0.0, 0.0),
+        ("linear", 0.05, 0.5),
+        ("linear", 0.1, 1.0),
+        ("linear", 0.55, 0.5),
+        ("linear", 1.0, 0.0),
+        ("linear", 1.2, 0.0),
+        ("trapezoid", 0.05, 0.5),
+        ("trapezoid", 0.1, 1.0),
+        ("trapezoid", 0.6, 1.0),
+        ("trapezoid", 0.8, 0.5),
+        ("trapezoid", 1.0, 0.0),
+        ("trapezoid", 1.2, 0.0),
+    ],
+)
+def test_rate_rises_stays_and_falls_as_the_schedule_says(schedule: str, progress: float, factor: float) -> None:
+    assert lr_at(progress, schedule, warmup=0.1, decay=0.4) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "trapezoid"])
+def test_rate_without_warmup_starts_at_its_peak(schedule: str) -> None:
+    assert lr_at(0.0, schedule, warmup=0.0, decay=0.5) == 1.0
+
+
+@pytest.mark.parametrize("schedule", ["linear", "trapezoid"])
+def test_a_training_may_be_all_warmup(schedule: str) -> None:
+    assert [lr_at(progress, schedule, warmup=1.0) for progress in (0.0, 0.5, 1.0)] == [0.0, 0.5, 0.0]
+
+
+def test_a_decay_longer_than_what_follows_the_warmup_begins_right_behind_it() -> None:
+    assert lr_at(0.6, "trapezoid", warmup=0.2, decay=1.0) == pytest.approx(lr_at(0.6, "linear", warmup=0.2))
+
+
+def test_progress_follows_whichever_ends_first() -> None:
+    assert Duration(max_steps=100).progress(25, elapsed_seconds=1e9) == 0.25
+    assert Duration(budget_seconds=60).progress(10**9, elapsed_seconds=15) == 0.25
+    assert Duration(100, 60).progress(25, elapsed_seconds=30) == 0.5
+    assert Duration(100, 60).progress(75, elapsed_seconds=30) == 0.75
+    assert Duration(100, 60).progress(10, elapsed_seconds=90) > 1

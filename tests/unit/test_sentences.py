@@ -1,0 +1,53 @@
+"""Sentences: where one ends, and that nothing is lost between them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertpre.data.cleaning import clean_text
+from bertpre.data.sentences import split_sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["One sentence only."],
+        ["It was good.", "I liked it!", "Did you?", "Yes…", "Well."],
+        ["He said, “Stop!”", "Then he ran.", '"Why?"', "Nobody knew."],
+        ["(It ended badly.)", "We left."],
+        ["Dr. Smith met Mr. Jones at St. Paul.", "They talked."],
+        ["I left.", "Mr. Smith came.", "Dr. Who stayed."],
+        ["J. R. R. Tolkien wrote it.", "I read it."],
+        ["It cost 3.5 dollars, e.g. a lot.", "See No. 5 for more."],
+        ["Wait... what happened?", "Nothing."],
+        ["What?!", "No way!!!", "It's over."],
+        ["visit example.com for more.", "It is free."],
+        ["2001 was the year.", "1984 was not."],
+        ["这是一句。", "又一句！", "完了？"],
+        ["यह एक वाक्य है।", "Second."],
+        ["no capital or full stop"],
+    ],
+)
+def test_sentences_come_back_from_the_text_they_make(sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences)) == sentences
+
+
+def test_a_new_line_ends_a_sentence() -> None:
+    assert split_sentences("A title\nThe text. More text") == ["A title", "The text.", "More text"]
+
+
+def test_a_forgotten_space_does_not_hide_the_end() -> None:
+    assert split_sentences("That was the end.The actors bowed.") == ["That was the end.", "The actors bowed."]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n"])
+def test_no_text_has_no_sentences(text: str) -> None:
+    assert split_sentences(text) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from(" \n.!?…。！।\"')(“”’aBcdeMr12Ünç好,;")) | st.text())
+def test_nothing_but_white_space_is_lost(text: str) -> None:
+    sentences = split_sentences(clean_text(text))
+    assert "".join("".join(sentences).split()) == "".join(clean_text(text).split())
+    assert all(sentence == sentence.strip() and sentence for sentence in sentences)
