@@ -1,32 +1,33 @@
-# bertpre in a container. On CPUs:
+# bertpre in a container, started where the recipe and the texts are; runs land there too:
 #   docker build -t bertpre .
-#   docker run --rm -v "$PWD/runs:/work/runs" bertpre                                the quickstart, in runs/quickstart
-#   docker run --rm -v "$PWD:/work" bertpre run recipe.yaml corpus.path=texts.jsonl  a recipe and a corpus of your own
-# /work is where the command starts and where relative paths lead. The container's user has the id 1000; if yours is
-# another, add `--user "$(id -u)"`, so that it may write to the mounted folder.
+#   docker run --rm -v "$PWD:/workspace" bertpre                                          the quickstart, in runs/quickstart
+#   docker run --rm -v "$PWD:/workspace" bertpre run recipe.yaml corpus.path=texts.jsonl
+# The user inside has the id 1000; if yours is another, add --user "$(id -u)", so that it may write here.
 #
-# On NVIDIA GPUs, with the NVIDIA container toolkit on the host:
-#   docker build -t bertpre-gpu --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
-#   docker run --rm --gpus all --ipc=host -v "$PWD:/work" bertpre-gpu run recipe.yaml
-#   docker run --rm --gpus all --ipc=host -v "$PWD:/work" --entrypoint accelerate bertpre-gpu launch /opt/bertpre/pretrain.py recipe.yaml
+# On NVIDIA GPUs, with the NVIDIA container toolkit on the host, one or several:
+#   docker run --rm --gpus all -v "$PWD:/workspace" bertpre run recipe.yaml
+#   docker run --rm --gpus all --ipc=host -v "$PWD:/workspace" --entrypoint accelerate bertpre \
+#     launch --multi_gpu /opt/bertpre/pretrain.py recipe.yaml
 FROM python:3.12-slim
 
-# torch.compile writes C++ for CPUs and calls the compiler when the training begins.
+# torch.compile writes C++ for CPUs, and Triton a launcher in C for GPUs: both call a compiler when training begins.
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 
-# torch first and by itself: it is the largest layer, and a change of the code does not rebuild it.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# On x86 the usual torch runs on CPUs and GPUs alike. The build for CPUs alone is some gigabytes smaller:
+#   docker build -t bertpre --build-arg PIP_EXTRA_INDEX_URL=(the CPU index named on PyTorch's installation page) .
+ARG PIP_EXTRA_INDEX_URL
+# torch comes first: it is the largest layer, and a change of the code does not build it again.
 WORKDIR /opt/bertpre
 COPY constraints.txt ./
-RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)"
+RUN pip install --no-cache-dir -c constraints.txt torch
 
 COPY . .
 RUN pip install --no-cache-dir -c constraints.txt .
 
-# Any user may write to these, so that `--user` works; the caches of the Hub and of compiled code are in HOME.
-RUN useradd --uid 1000 --create-home bertpre && mkdir /work && chmod 777 /work /home/bertpre
-USER bertpre
+# With --user the id has no home of its own: this one, which holds the caches, serves whoever it is.
 ENV HOME=/home/bertpre
-WORKDIR /work
+RUN useradd --uid 1000 --create-home bertpre && mkdir /workspace && chmod 777 /workspace /home/bertpre
+USER bertpre
+WORKDIR /workspace
 ENTRYPOINT ["bertpre"]
 CMD ["quickstart"]

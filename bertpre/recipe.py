@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bertpre.errors import UserError
 
@@ -94,12 +94,17 @@ class Training(Section):
     eval_pairs: Count = 1024
     wandb_project: str | None = None
 
+    @field_validator("budget")
+    @classmethod
+    def check_budget(cls, value: str | None) -> str | None:
+        if value is not None:
+            seconds(value)
+        return value
+
     @model_validator(mode="after")
     def check(self) -> "Training":
         if self.max_steps is None and self.budget is None:
             raise ValueError("needs max_steps, or a budget such as 45m, or both")
-        if self.budget is not None:
-            seconds(self.budget)
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
             raise ValueError("the shares of the phases must add up to 1")
         return self

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
 
@@ -78,6 +79,18 @@ def run_cli(*arguments: object, code: str = "", timeout: float = 300) -> subproc
     """`bertpre ARGUMENTS` in a process of its own, after running `code` there."""
     command = [sys.executable, "-c", f"{code}\nfrom bertpre.cli import main\nmain()", *map(str, arguments)]
     return run_process(command, timeout)
+
+
+def run_here(*arguments: object) -> int:
+    """`bertpre ARGUMENTS` in this process, where torch is already imported; returns the exit status."""
+    from bertpre.cli import main
+
+    with mock.patch.object(sys, "argv", ["bertpre", *map(str, arguments)]):
+        try:
+            main()
+        except SystemExit as end:
+            return end.code or 0
+    return 0
 
 
 def run_process(command: list[str], timeout: float = 300) -> subprocess.CompletedProcess[str]:

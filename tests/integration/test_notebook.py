@@ -10,8 +10,8 @@ from tests.helpers import ROOT
 
 
 def test_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"DOCUMENTS": "60", "HIDDEN_SIZE": "32", "MAX_STEPS": "6", "LABELLED": "60"}
-    for name, value in settings.items() | {("OUTPUT_DIR", str(tmp_path / "run"))}:
+    tiny = {"DOCUMENTS": "60", "HIDDEN_SIZE": "32", "MAX_STEPS": "6", "LABELLED": "60"}
+    for name, value in {"OUTPUT_DIR": str(tmp_path / "run"), **tiny}.items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)
     client = NotebookClient(notebook, timeout=300, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}})

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from bertpre.data.store import open_shards
 from bertpre.model import BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.recipe import load_recipe, to_yaml
-from tests.helpers import read_metrics, run_cli, tiny_values, tree_hash, write_recipe
+from tests.helpers import read_metrics, run_cli, run_here, tiny_values, tree_hash, write_recipe
 
 STEP_KEYS = {"stage", "split", "step", "tokens", "elapsed_seconds"}
 LEARNING_KEYS = {"learning_rate", "grad_norm", "tokens_per_second", "data_wait_fraction"}
@@ -163,8 +163,7 @@ def test_the_manifest_names_versions_and_hardware(piecewise: Path) -> None:
 
 def test_evaluating_again_gives_the_same_figures(piecewise: Path) -> None:
     before = json.loads((piecewise / "results.json").read_text())["evaluate"]
-    done = run_cli("evaluate", piecewise / "recipe.yaml")
-    assert done.returncode == 0, done.stderr
+    assert run_here("evaluate", piecewise / "recipe.yaml") == 0
     after = json.loads((piecewise / "results.json").read_text())["evaluate"]
     assert (before["accuracy"], before["f1"], before["examples"]) == (after["accuracy"], after["f1"], after["examples"])
 
@@ -173,9 +172,9 @@ def test_a_modern_run_has_the_same_artefacts(tiny_modern_run: Path, piecewise: P
     assert {path.name for path in tiny_modern_run.iterdir()} == {path.name for path in piecewise.iterdir()}
 
 
-def test_show_prints_a_recipe_and_the_figures_so_far(piecewise: Path) -> None:
-    done = run_cli("show", piecewise / "recipe.yaml")
-    assert done.returncode == 0, done.stderr
-    assert to_yaml(load_recipe(str(piecewise / "recipe.yaml"))) in done.stdout
-    assert "# parameters: " in done.stdout
-    assert "unigram_entropy: " in done.stdout
+def test_show_prints_a_recipe_and_the_figures_so_far(piecewise: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("show", piecewise / "recipe.yaml") == 0
+    out = capsys.readouterr().out
+    assert to_yaml(load_recipe(str(piecewise / "recipe.yaml"))) in out
+    assert "# parameters: " in out
+    assert "unigram_entropy: " in out

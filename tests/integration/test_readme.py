@@ -3,7 +3,6 @@
 import re
 import shlex
 
-import click
 import pytest
 import typer
 
@@ -26,11 +25,11 @@ def arguments_of(program: str) -> list[list[str]]:
 
 
 def parse(arguments: list[str]) -> None:
-    """Parse as the command line would, without running; raises click.UsageError."""
-    group = typer.main.get_command(app)
-    context = group.make_context("bertpre", list(arguments), resilient_parsing=False)
-    verb, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
-    command.make_context(verb, rest, parent=context)
+    """Parse as the command line would, without running; raises its usage error."""
+    verb, *rest = arguments
+    commands = typer.main.get_command(app).commands
+    assert verb in commands, verb
+    commands[verb].make_context(verb, rest)
 
 
 def check_recipe(arguments: list[str]) -> None:
@@ -56,8 +55,10 @@ def test_every_bertpre_command_parses() -> None:
 
 @needs_commands
 def test_a_command_that_does_not_exist_would_be_noticed() -> None:
-    for arguments in (["fly", "RECIPE"], ["export", "RUN_DIR", "--into", "bert"], ["push", "RUN_DIR"]):
-        with pytest.raises(click.UsageError):
+    with pytest.raises(AssertionError, match="fly"):
+        parse(["fly", "RECIPE"])
+    for arguments in (["export", "RUN_DIR", "--into", "bert"], ["push", "RUN_DIR"]):
+        with pytest.raises(Exception, match="No such option|Missing"):  # of the click that typer carries
             parse(arguments)
     for arguments in (["imdb-maxi"], ["quickstart", "training.steps=3"]):
         with pytest.raises(AssertionError):
@@ -66,7 +67,9 @@ def test_a_command_that_does_not_exist_would_be_noticed() -> None:
 
 @needs_commands
 def test_every_launched_script_exists_and_parses() -> None:
-    for arguments in arguments_of("accelerate"):
+    launched = [words for words in arguments_of("accelerate") if any(word.endswith(".py") for word in words)]
+    assert launched
+    for arguments in launched:
         place = next(number for number, word in enumerate(arguments) if word.endswith(".py"))
         script, rest = arguments[place], arguments[place + 1 :]
         assert (ROOT / script).is_file()

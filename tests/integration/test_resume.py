@@ -8,7 +8,7 @@ import pytest
 
 from bertpre.pretrain import pretrain
 from bertpre.recipe import load_recipe
-from tests.helpers import copy_run, read_metrics, run_cli, tree_hash
+from tests.helpers import copy_run, read_metrics, run_cli, run_here, tree_hash
 
 TIMES = {"elapsed_seconds", "tokens_per_second", "data_wait_fraction", "flops_utilization"}
 KILLED_IN_STEP_8 = """
@@ -35,33 +35,23 @@ checkpoint.save_file = save_file
 """
 
 
-def without_times(run: Path) -> list[dict]:
-    return [{name: row[name] for name in row.keys() - TIMES} for row in read_metrics(run, "pretrain")]
+def without_times(run: Path, stage: str = "pretrain") -> list[dict]:
+    return [{name: row[name] for name in row.keys() - TIMES} for row in read_metrics(run, stage)]
 
 
-def kill_and_resume(finished: Path, target: Path, code: str, overrides: tuple[str, ...] = ()) -> None:
-    """Pretrain on the prepared data of a finished run, get killed, and go on to the end."""
+def killed(finished: Path, target: Path, code: str) -> tuple[object, ...]:
+    """Pretrain on the prepared data of a finished run until `code` kills the process; returns how to go on."""
     copy_run(finished, target, "prepare")
-    arguments = ("pretrain", finished / "recipe.yaml", f"output_dir={target}", *overrides)
-    killed = run_cli(*arguments, code=code)
-    assert killed.returncode == -signal.SIGKILL
+    arguments = ("pretrain", finished / "recipe.yaml", f"output_dir={target}")
+    assert run_cli(*arguments, code=code).returncode == -signal.SIGKILL
     assert not (target / "model").exists()
     assert "pretrain" not in json.loads((target / "results.json").read_text())
     assert (target / "checkpoints" / "step-00000005").is_dir()
     assert not (target / "checkpoints" / "step-00000010").exists()
-    resumed = run_cli(*arguments)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "going on from step 5" in resumed.stdout
+    return arguments
 
 
-@pytest.mark.parametrize(
-    ("fixture", "code"), [("tiny_run", KILLED_IN_STEP_8), ("tiny_modern_run", KILLED_WHILE_SAVING_STEP_10)]
-)
-def test_a_killed_run_goes_on_to_the_same_bits(
-    fixture: str, code: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    finished, target = request.getfixturevalue(fixture), tmp_path / "run"
-    kill_and_resume(finished, target, code)
+def assert_same_run(target: Path, finished: Path) -> None:
     assert tree_hash(target / "model") == tree_hash(finished / "model")
     for name in ("model.safetensors", "optimizer.safetensors"):
         last = Path("checkpoints") / "step-00000010" / name
@@ -70,6 +60,22 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     ours, theirs = (json.loads((run / "results.json").read_text())["pretrain"] for run in (target, finished))
     assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
     assert not list(target.rglob("*.partial"))
+
+
+def test_a_run_killed_in_a_step_goes_on_to_the_same_bits(tiny_run: Path, tmp_path: Path) -> None:
+    arguments = killed(tiny_run, tmp_path / "run", KILLED_IN_STEP_8)
+    assert max(row["step"] for row in read_metrics(tmp_path / "run")) == 7  # lines that must go
+    resumed = run_cli(*arguments)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on from step 5" in resumed.stdout
+    assert_same_run(tmp_path / "run", tiny_run)
+
+
+def test_a_run_killed_while_it_saves_goes_on_to_the_same_bits(tiny_modern_run: Path, tmp_path: Path) -> None:
+    arguments = killed(tiny_modern_run, tmp_path / "run", KILLED_WHILE_SAVING_STEP_10)
+    assert (tmp_path / "run" / "checkpoints" / "step-00000010.partial").is_dir()
+    assert run_here(*arguments) == 0
+    assert_same_run(tmp_path / "run", tiny_modern_run)
 
 
 def test_a_damaged_newest_checkpoint_costs_steps_and_nothing_else(
@@ -100,3 +106,15 @@ def test_a_run_killed_between_its_data_and_its_figures_goes_on(tiny_run: Path, t
     expected = json.loads((tiny_run / "results.json").read_text())["prepare"]
     assert {**figures, "seconds": 0} == {**expected, "seconds": 0}
     assert tree_hash(target / "data") == before
+
+
+def test_a_fine_tuning_that_was_killed_starts_again_and_leaves_no_line_of_its_first_try(
+    tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    with (target / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps({"stage": "finetune", "split": "train", "step": 3, "loss": 99.0}) + "\n")
+    assert run_here("finetune", tiny_modern_run / "recipe.yaml", f"output_dir={target}") == 0
+    assert tree_hash(target / "finetuned") == tree_hash(tiny_modern_run / "finetuned")
+    for stage in ("pretrain", "finetune"):
+        assert without_times(target, stage) == without_times(tiny_modern_run, stage)

@@ -69,8 +69,8 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     ("override", "words"),
     [
         ("training.budget=45", "training.budget"),
-        ("training.budget=45min", "write 90s, 45m, 1.5h or 2d"),
-        ("training.budget=0m", "'0m' is no duration"),
+        ("training.budget=45min", "training.budget: '45min' is no duration: write 90s, 45m, 1.5h or 2d"),
+        ("training.budget=0m", "training.budget: '0m' is no duration"),
         ("training.max_steps=null", "needs max_steps, or a budget such as 45m"),
         ("training.max_steps=many", "training.max_steps"),
         ("training.phases=[{share: 0.5}]", "shares of the phases must add up to 1"),

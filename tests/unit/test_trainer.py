@@ -37,16 +37,19 @@ def test_the_logged_rate_is_that_of_the_schedule_at_every_step(fixture: str, req
     assert len(rows) == tuning.epochs * 4  # 64 texts in batches of 16
 
 
-@pytest.mark.parametrize("size", [4, 2])
-def test_loss_and_gradient_do_not_depend_on_the_micro_batch(size: int, tiny_modern_run: Path, tmp_path: Path) -> None:
-    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    pretrain(recipe_of(tiny_modern_run, target, f"training.phases.0.micro_batch_size={size}"))
-    for row, expected in zip(
-        read_metrics(target, "pretrain", "train"), read_metrics(tiny_modern_run, "pretrain", "train"), strict=True
-    ):
-        for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy", "tokens"):
-            assert row[name] == pytest.approx(expected[name], abs=2e-5), (row["step"], name)
-        assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
+def test_loss_and_gradient_do_not_depend_on_the_micro_batch(tiny_modern_run: Path, tmp_path: Path) -> None:
+    logged = []
+    for size in (8, 4, 2):
+        target = copy_run(tiny_modern_run, tmp_path / str(size), "prepare")
+        overrides = [f"training.phases.{phase}.micro_batch_size={size}" for phase in (0, 1)]
+        # Muon's Newton-Schulz steps are in bf16: there a last digit becomes a third one.
+        pretrain(recipe_of(tiny_modern_run, target, "training.optimizer=adamw", *overrides))
+        logged.append(read_metrics(target, "pretrain", "train"))
+    for rows in logged[1:]:
+        for row, expected in zip(rows, logged[0], strict=True):
+            for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy", "tokens"):
+                assert row[name] == pytest.approx(expected[name], abs=2e-5), (row["step"], name)
+            assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4), row["step"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
