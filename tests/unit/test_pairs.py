@@ -4,7 +4,9 @@ import random
 
 import numpy as np
 import pytest
+from sklearn.base import ClassifierMixin
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 
 from bertpre.data import sample
 from bertpre.data.cleaning import clean_text
@@ -16,12 +18,6 @@ def plan(lengths: list[list[int]], max_length: int, seed: int = 0, **settings: f
     sentences = np.cumsum([0, *(length for document in lengths for length in document)])
     documents = np.cumsum([0, *(len(document) for document in lengths)])
     return plan_pairs(sentences, documents, max_length, random.Random(seed), **settings)
-
-
-def sample_lengths(size: int) -> list[list[int]]:
-    """Words in each sentence of the embedded corpus."""
-    texts = [clean_text(document.text) for part in ("train", "articles") for document in sample.generate(part, size)]
-    return [[len(sentence.split()) for sentence in split_sentences(text)] for text in texts]
 
 
 @pytest.mark.parametrize("lengths", [[], [[5, 5, 5]]])
@@ -73,13 +69,28 @@ def test_truncation_takes_from_the_front_as_often_as_from_the_back() -> None:
     assert front / total == pytest.approx(0.5, abs=0.012)  # five standard deviations
 
 
-@pytest.mark.parametrize("max_length", [64, 128])
-def test_lengths_alone_do_not_tell_the_label(max_length: int) -> None:
-    planned = plan(sample_lengths(1000), max_length)
-    lengths = np.stack([planned[:, 1] - planned[:, 0], planned[:, 3] - planned[:, 2]], axis=1)
-    labels = planned[:, IS_RANDOM_NEXT]
+@pytest.fixture(scope="module")
+def embedded() -> list[list[int]]:
+    """Words in each sentence of the embedded corpus."""
+    texts = [clean_text(document.text) for part in ("train", "articles") for document in sample.generate(part, 800)]
+    return [[len(sentence.split()) for sentence in split_sentences(text)] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("classifier", "advantage"),
+    [
+        (LogisticRegression(), 0.05),
+        # A tree also sees the pairs that can only be random, because their first segment ends a document. Where the
+        # random segment fills the pair up, as google's does, it gains 0.08 at this length.
+        (DecisionTreeClassifier(max_depth=5, random_state=0), 0.06),
+    ],
+)
+def test_lengths_alone_hardly_tell_the_label(
+    classifier: ClassifierMixin, advantage: float, embedded: list[list[int]]
+) -> None:
+    planned = np.random.default_rng(0).permutation(np.concatenate([plan(embedded, 64, seed) for seed in range(4)]))
+    a, b, labels = planned[:, 1] - planned[:, 0], planned[:, 3] - planned[:, 2], planned[:, IS_RANDOM_NEXT]
+    lengths, half = np.stack([a, b, a + b], axis=1) / 64, len(labels) // 2
     majority = max(labels.mean(), 1 - labels.mean())
-    half = len(labels) // 2
-    classifier = LogisticRegression().fit(lengths[:half] / max_length, labels[:half])
-    assert classifier.score(lengths[half:] / max_length, labels[half:]) <= majority + 0.05
-    assert 0.4 < labels.mean() < 0.65
+    assert 0.4 < labels.mean() < 0.6
+    assert classifier.fit(lengths[:half], labels[:half]).score(lengths[half:], labels[half:]) <= majority + advantage
