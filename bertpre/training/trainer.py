@@ -69,6 +69,7 @@ class Trainer:
     def train(self) -> dict[str, float]:
         """Train to the end of the duration; returns the last evaluation's figures."""
         self.resume()
+        self.model.train()  # from_pretrained leaves a model in evaluation, without dropout
         self.working = WorkingCopy(self.model, self.dtype)
         if self.compile:
             self.working.model.compile(dynamic=False)

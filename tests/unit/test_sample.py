@@ -25,7 +25,7 @@ def reviews() -> dict[str, list[Sample]]:
 
 
 def test_documents_are_the_same_on_every_machine() -> None:
-    pinned = {"train": "", "test": "", "unsupervised": "", "articles": ""}
+    pinned = {"train": "7ad11b945473", "test": "b88193d90ef3", "unsupervised": "b117433f134b", "articles": "b005dfb2e40d"}
     assert {split: fingerprint(list(generate(split, 5))) for split in SPLITS} == pinned
 
 
@@ -83,7 +83,7 @@ def test_some_reviews_have_paragraphs() -> None:
 
 
 def test_every_opinion_serves_both_classes() -> None:
-    words = [word for lists in (ADJECTIVES, NOUNS) for label in (0, 1) for word in lists[label]]
+    words = [word for lists in (ADJECTIVES, NOUNS) for label in (0, 1) for word in lists[label].split(", ")]
     assert len(set(words)) == len(words)
     for straight, turned, both in OPINIONS:
         assert "{same" in straight and "{opp" not in straight
