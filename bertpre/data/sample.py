@@ -82,7 +82,7 @@ def _opinions(rng: random.Random, label: int, facts: dict[str, str]) -> list[str
     for row, part in zip(rows, parts, strict=True):
         point = rng.random()
         template = row[0] if point < MIX[0] else row[1] if point < MIX[0] + MIX[1] else row[2]
-        film = _pick(rng, ("the film", f"this {facts['kind']}", facts["title"]))
+        film = _pick(rng, ("the film", "this film", facts["title"]))
         slots = {key: choices.pop() for key, choices in words.items()}
         opinions.append(template.format(x=part.format(**facts), film=film, **slots, **facts))
     return opinions
@@ -178,7 +178,7 @@ OPINIONS = (
      "{dlast}'s last film was {opp}, but this film is {same}."),
     ("{film} is just the {same_n} I expected.",
      "{film} is not the {opp_n} I expected.",
-     "From {director} I expected a {opp_n} and got a {same_n}."),
+     "I expected a {opp_n} and got a {same_n}."),
     ("{film} really is a {same_n}.",
      "{film} is hardly a {opp_n}.",
      "{film} is more of a {same_n} than a {opp_n}."),
@@ -239,11 +239,13 @@ FACTS = (
 # Roles; scenes; things; aims; troubles.
 GENRES = {
     "western": "sheriff, rancher, drifter, deputy, gunsmith; saloon, canyon, railway depot, dry riverbed, stables; "
-    "payroll, silver badge, stolen horse, map of the mine; bring the outlaws to trial, hold the ranch until winter, "
-    "drive the cattle across the desert; a gang rides into town, the bank is robbed at noon, the well runs dry",
+    "payroll, silver badge, stolen horse, map of the gold mine; bring the outlaws to trial, hold the ranch until "
+    "winter, drive the cattle across the desert; a gang rides into town, the bank is robbed at noon, the only well "
+    "runs dry",
     "detective story": "detective, inspector, reporter, lawyer, police photographer; morgue, country house, police "
     "station, library; missing diary, ransom note, forged will, ivory revolver; clear the name of the gardener, find "
-    "out who wrote the letters, reopen a murder case; a banker is found dead, the witness vanishes, a body turns up",
+    "out who wrote the letters, reopen a murder case; a banker is found dead, the only witness vanishes, a body turns "
+    "up",
     "space adventure": "pilot, engineer, botanist, navigator, astronaut; orbital station, frozen moon, engine room, "
     "crater; star map, fuel cell, distress signal, alien crystal; repair the reactor before the air runs out, land on "
     "an unknown planet, save the sleeping crew; a comet strikes the hull, the ship loses contact with Earth, the "
@@ -266,7 +268,8 @@ GENRES = {
     "the national contest, sing on the radio; the leading singer falls ill, the band walks out, the theatre is sold",
     "spy thriller": "agent, courier, translator, codebreaker, diplomat; embassy, border crossing, hotel lobby, safe "
     "house; microfilm, briefcase, cipher book, false passport; smuggle a scientist out of the city, unmask the double "
-    "agent, deliver a parcel; the contact fails to appear, a telephone is tapped, the police close the frontier",
+    "agent, deliver a parcel unopened; the contact fails to appear, a telephone is tapped, the police close the "
+    "frontier",
     "fantasy tale": "magician, blacksmith, court musician, knight, herbalist; castle, enchanted forest, dragon's "
     "cave, tower; magic sword, crown, spell book, silver horn; break the curse on the kingdom, cross the forbidden "
     "valley, steal the egg of a dragon; a dragon wakes, the king falls into a deep sleep, the moon turns red",
@@ -348,11 +351,10 @@ The {vessel} was sold to {other} and broken up at {town2}.""",
 # What fills a slot in a sentence, unless the genre does.
 PHRASES = {
     "people": "everyone at work, my friends, my neighbours, my parents, my colleagues, my classmates, both my cousins",
-    "critics": "the critics, the newspapers, most reviewers, the magazines, the radio critics, the film journals",
-    "part": "the script, the acting, the dialogue, the pacing, the music, the camerawork, the ending, the editing, "
-    "the opening, the atmosphere, the costume design, the scene at the {scene}, the first shot of the {scene2}, the "
-    "subplot about the {thing}, the {role}'s last scene, {llast}'s performance, {dlast}'s direction, {hero}'s big "
-    "speech, the look of {town}",
+    "critics": "the critics, the newspapers, most reviewers, the magazines, the radio programmes, the film journals",
+    "part": "the script, the acting, the dialogue, the pacing, the music, the camerawork, the ending, the story, the "
+    "editing, the direction, the opening, the second half, the atmosphere, the scene at the {scene}, {llast}'s "
+    "performance, the costume design, the final twist, the casting, the sound design, {hero}'s big speech",
     "man": "Adam, Albert, Alvin, Anton, Arthur, Basil, Ben, Bruno, Carlos, Cedric, Conrad, Daniel, David, Dominic, "
     "Edgar, Edmund, Edwin, Emil, Felix, Frank, George, Gilbert, Gustav, Harold, Henry, Hugo, Ivan, Jack, James, "
     "Jerome, Jonas, Karl, Leon, Lionel, Louis, Luca, Magnus, Martin, Max, Miles, Nathan, Oliver, Oscar, Paul, Peter, "
