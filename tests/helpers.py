@@ -93,10 +93,11 @@ def run_here(*arguments: object) -> int:
     return 0
 
 
-def run_process(command: list[str], timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run_process(command: list[str], timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command from the repository's root, offline."""
+    environment = {**os.environ, **environment}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, env=dict(os.environ), check=False
+        command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, env=environment, check=False
     )
 
 

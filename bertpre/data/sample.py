@@ -1,9 +1,8 @@
 """Write the embedded corpus: film reviews and encyclopaedia articles made up by a seeded generator.
 
-With it `bertpre quickstart` shows the whole pipeline without a network or a data file. Every document is about one
-invented film, person, town or ship whose names come back from sentence to sentence, so that the true next sentence can
-be told from a random one. The opinion of a review hangs on context: "Not once did I feel that the script was dull"
-praises, "Not once did I feel that the script was clever" does not, and counting words cannot tell the two apart.
+With it `bertpre quickstart` needs no network and no data file. A document keeps to one invented film, person, town or
+ship, so that its true next sentence can be told from a random one; and "Nobody could call the script dull" praises
+where "Nobody could call the script clever" does not, so that counting words does not tell the opinion of a review.
 """
 
 import random
@@ -205,7 +204,7 @@ OPENINGS = (
     "The small cinema in our street is showing {title}, a {year} {kind} by {director}.",
     "I am working my way through the films of {director}, and {day} was the turn of {title}, a {kind}.",
 )
-# A story takes at most one sentence of each step, in this order.
+# The steps of a story: a review tells one to four of them, an article all, one sentence of each.
 PLOT = (
     ("{lead} plays {hero}, a {role} who has come home to {town}.",
      "{lead} is {hero}, a {role} who has spent all {his} life in {town}.",

@@ -1,4 +1,7 @@
+"""The embedded corpus: the same everywhere, readable, and hard for whoever only counts words."""
+
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -25,16 +28,21 @@ def reviews() -> dict[str, list[Sample]]:
 
 
 def test_documents_are_the_same_on_every_machine() -> None:
-    pinned = {"train": "7ad11b945473", "test": "b88193d90ef3", "unsupervised": "b117433f134b", "articles": "b005dfb2e40d"}
+    pinned = {
+        "train": "7ad11b945473",
+        "test": "b88193d90ef3",
+        "unsupervised": "b117433f134b",
+        "articles": "b005dfb2e40d",
+    }
     assert {split: fingerprint(list(generate(split, 5))) for split in SPLITS} == pinned
 
 
 def test_hash_seed_does_not_matter() -> None:
     program = "from bertpre.data.sample import generate; print([s.text for s in generate('train', 3)])"
-    outputs = {
-        subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
-        for seed in ("1", "2")
-    }
+    outputs = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        outputs.add(subprocess.check_output([sys.executable, "-c", program], env=environment))
     assert len(outputs) == 1
 
 
@@ -89,6 +97,24 @@ def test_every_opinion_serves_both_classes() -> None:
         assert "{same" in straight and "{opp" not in straight
         assert "{opp" in turned and "{same" not in turned
         assert "{opp" in both and "{same" in both
+
+
+def test_opinions_agree_with_the_label(reviews: dict[str, list[Sample]]) -> None:
+    # Read back some frames whose meaning is plain, with the word's own polarity.
+    polarity = {word: label for lists in (ADJECTIVES, NOUNS) for label in (0, 1) for word in lists[label].split(", ")}
+    frames = [
+        (r"Anybody would call .* (\w+)\.", False),
+        (r"Nobody could call .* (\w+)\.", True),
+        (r"told me that .* was (\w+), and they were right\.", False),
+        (r"told me that .* was (\w+), but they were wrong\.", True),
+        (r"is not the (\w+) I expected\.", True),
+        (r"I expected an? \w+ and got an? (\w+)\.", False),
+    ]
+    for pattern, turned in frames:
+        for sample in reviews["test"]:
+            for sentence in re.split(r"(?<=\.)(?: |<br /><br />)", sample.text):
+                if found := re.search(pattern, sentence):
+                    assert (polarity[found[1]] == sample.label) != turned, sample.text
 
 
 def test_bag_of_words_gets_about_four_in_five(reviews: dict[str, list[Sample]]) -> None:

@@ -12,8 +12,9 @@ from bertpre.pretrain import micro_batch_size, pretrain
 from bertpre.recipe import Phase, Recipe, load_recipe
 from bertpre.run_directory import read_results
 from bertpre.training.guards import check_finite
+from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.schedule import lr_at
-from bertpre.training.trainer import Trainer
+from bertpre.training.trainer import Trainer, evaluate_batches
 from tests.helpers import copy_run, read_metrics
 
 
@@ -99,6 +100,24 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_are_touched(
         assert torch.equal(value, before[name]), name
     assert (target / "checkpoints" / "step-00000005" / "state.json").exists()
     assert set(read_results(target)) == {"prepare"}
+
+
+class TwoProcesses:
+    """An accelerator whose other process measured 1 to 5 on 3 masked tokens and 2 pairs."""
+
+    device = torch.device("cpu")
+
+    def reduce(self, mine: torch.Tensor) -> torch.Tensor:
+        return mine + torch.tensor([1.0, 2.0, 3.0, 4.0, 1.0, 3.0, 2.0])
+
+
+@pytest.mark.xfail(strict=True, reason="a process without a batch adds up nothing, not zeros")
+def test_a_process_without_a_validation_batch_still_takes_part() -> None:
+    figures = evaluate_batches(TwoProcesses(), torch.nn.Identity(), PretrainingObjective(), [], torch.float32)
+    assert figures["mlm_loss"] == pytest.approx(2 / 3)
+    assert figures["mlm_accuracy"] == pytest.approx(3 / 3)
+    assert figures["nsp_loss"] == pytest.approx(4 / 2)
+    assert figures["nsp_accuracy"] == pytest.approx(1 / 2)
 
 
 @pytest.mark.parametrize(
