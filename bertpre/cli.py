@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -14,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+SECONDS_TO_SPEAK = 10
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's file, or the name of a shipped one.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="E.g. training.max_steps=100")]
 
@@ -126,18 +129,25 @@ def main() -> None:
 
 def launched(verb: str) -> None:
     """Entry point of `pretrain.py` and `finetune.py`, which `accelerate launch` starts once a process."""
+    from bertpre.launch import start_missing_processes
+
+    def call() -> None:
+        start_missing_processes()
+        app([verb, *arguments], prog_name=f"{verb}.py")
+
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    guarded(lambda: app([verb, *arguments], prog_name=f"{verb}.py"), debug)
+    guarded(call, debug)
 
 
-def guarded(call: object, debug: bool) -> None:
-    """Run `call`; turn a UserError into one message from the main process."""
+def guarded(call: Callable[[], object], debug: bool) -> None:
+    """Run `call`; turn a UserError into one message, from the main process where all made the mistake."""
     try:
         call()
     except UserError as error:
         if debug:
             raise
-        if os.environ.get("RANK", "0") == "0":
-            print(f"error: {error}", file=sys.stderr)
+        if os.environ.get("RANK", "0") != "0":
+            time.sleep(SECONDS_TO_SPEAK)  # the main process ends before, and the launcher then ends this one
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

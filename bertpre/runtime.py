@@ -22,7 +22,7 @@ def start_accelerator() -> Accelerator:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return Accelerator()
+    return Accelerator(cpu=not torch.accelerator.is_available())  # else two processes without a GPU are two strangers
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:

@@ -12,6 +12,9 @@ IGNORED = -100
 class PretrainingObjective:
     """Masked language modelling and next-sentence prediction."""
 
+    figures = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+    items = ("num_items_in_batch", "num_pairs_in_batch")
+
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's masked tokens and its pairs: what its losses are means over."""
         return {
@@ -42,6 +45,9 @@ class PretrainingObjective:
 
 class ClassificationObjective:
     """One label a text."""
+
+    figures = ("loss", "accuracy")
+    items = ("num_items_in_batch",)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's texts."""

@@ -227,15 +227,16 @@ def evaluate_batches(
     Runs uncompiled (`forward` is called directly): a second graph would cost more than it saves.
     """
     ones = torch.ones((), device=accelerator.device)
-    sums: dict[str, torch.Tensor] = {}
-    counts: dict[str, int] = {}
+    sums = {name: torch.zeros((), dtype=torch.float64, device=accelerator.device) for name in objective.figures}
+    counts = dict.fromkeys(objective.items, 0)
     with torch.no_grad(), torch.autocast(accelerator.device.type, dtype, enabled=dtype != torch.float32):
         for batch in batches:
             here = objective.counts(batch)
             outputs = model.forward(**batch, **dict.fromkeys(here, ones))
             measured = objective.measure(outputs, batch, dict.fromkeys(here, 1.0))
-            sums = {name: sums.get(name, 0) + value.double() for name, value in measured.items()}
+            sums = {name: value + measured[name].double() for name, value in sums.items()}
             counts = add_up([counts, here])
+    # A process without a batch takes part with zeros.
     everything = torch.tensor([*map(float, sums.values()), *counts.values()], dtype=torch.float64, device=accelerator.device)
     total = accelerator.reduce(everything).tolist()
     return objective.whole(dict(zip(sums, total, strict=False)), dict(zip(counts, total[len(sums) :], strict=True)))

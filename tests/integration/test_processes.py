@@ -1,7 +1,6 @@
 """Two processes under `accelerate launch` are one process: the same losses, the same weights."""
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,24 +8,21 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from bertpre.launch import options_of_launch
 from bertpre.pretrain import pretrain
 from bertpre.recipe import load_recipe
 from tests.helpers import copy_run, read_metrics, run_process
 
+ASKED = ("--cpu", "--num_processes", "2")
 LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
 
 
 def launch(
-    script: str, run: Path, target: Path, *overrides: str, flag: str = "--multi_gpu"
+    script: str, run: Path, target: Path, *overrides: str, launcher: tuple[str, ...] = ("accelerate.commands.launch", *ASKED)
 ) -> subprocess.CompletedProcess[str]:
-    """Start a script on two CPU processes; `--multi_gpu` means that to accelerate where it is told to use CPUs."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    accelerate = [sys.executable, "-m", "accelerate.commands.launch", flag, "--num_processes", "2"]
-    options = ["--num_machines=1", f"--main_process_port={port}", "--mixed_precision=no", "--dynamo_backend=no"]
-    command = [*accelerate, *options, script, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
-    return run_process(command, ACCELERATE_USE_CPU="true")
+    """Start a script on two CPU processes."""
+    arguments = [script, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
+    return run_process([sys.executable, "-m", *launcher, *arguments])
 
 
 def processes_of(run: Path, stage: str) -> int:
@@ -72,31 +68,47 @@ def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Pat
     assert_same_weights(target / "finetuned" / "model.safetensors", tiny_modern_run / "finetuned" / "model.safetensors")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="accelerate starts one process for `--cpu`, whatever --num_processes says (its issue 2741)"
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python /bin/accelerate launch --cpu --num_processes 2 pretrain.py r --num_processes 3", {"num_processes": "2"}),
+        ("python -m accelerate.commands.launch --num-processes=2 pretrain.py r", {"num_processes": "2"}),
+        ("python /bin/accelerate launch --cpu pretrain.py r", {}),
+        ("python /bin/torchrun --num_processes 2 pretrain.py r", None),
+        ("python -m accelerate.commands.launch --num_processes 2 other.py", None),
+        ("npm launch --num_processes 2 pretrain.py", None),
+        ("", None),
+    ],
 )
-def test_the_cpu_flag_starts_as_many_processes_as_it_is_told(tiny_modern_run: Path, tmp_path: Path) -> None:
-    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    done = launch("pretrain.py", tiny_modern_run, target, "training.max_steps=2", flag="--cpu")
+def test_options_of_launch(command: str, expected: dict[str, str] | None) -> None:
+    assert options_of_launch(command.split(), "pretrain.py") == expected
+
+
+def test_a_file_of_accelerate_config_counts_as_well(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target, file = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "accelerate.yaml"
+    file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
+    launcher = ("accelerate.commands.launch", "--config_file", str(file))
+    done = launch("pretrain.py", tiny_modern_run, target, "training.max_steps=2", launcher=launcher)
     assert done.returncode == 0, done.stderr
     assert processes_of(target, "pretrain") == 2
 
 
-@pytest.mark.xfail(strict=True, reason="without ACCELERATE_USE_CPU accelerate makes two strangers of two CPU processes")
-def test_processes_without_a_gpu_find_each_other() -> None:
-    code = "from bertpre.runtime import start_accelerator; print(start_accelerator().distributed_type)"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = run_process(
-        [sys.executable, "-c", code],
-        RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-    )  # fmt: skip
+def test_torchrun_does_as_well(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    done = launch("pretrain.py", tiny_modern_run, target, "training.max_steps=2", launcher=torchrun)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "DistributedType.MULTI_CPU"
+    assert processes_of(target, "pretrain") == 2
 
 
-@pytest.mark.xfail(strict=False, reason="the process that ends first has the launcher end the one that would tell it")
+def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    machines = ("--num_machines", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", "29999", "--machine_rank", "0")
+    done = launch("pretrain.py", tiny_modern_run, target, launcher=("accelerate.commands.launch", *ASKED, *machines))
+    assert done.returncode != 0
+    assert "error: without a GPU" in done.stderr
+
+
 def test_a_mistake_is_told_once_by_two_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     done = launch("pretrain.py", tiny_modern_run, target, "training.max_step=3")
