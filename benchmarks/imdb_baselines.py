@@ -1,6 +1,6 @@
 """TF-IDF + logistic regression on IMDB's official split, with words and with words and bigrams; prints one JSON line.
 
-    python benchmarks/imdb_baselines.py [FOLDER OR HUB ID]        (default: stanfordnlp/imdb)
+python benchmarks/imdb_baselines.py [FOLDER OR HUB ID]        (default: stanfordnlp/imdb)
 """
 
 import json
@@ -25,7 +25,11 @@ def measure(path: str) -> dict[str, dict[str, float]]:
         features = vectorizer.fit_transform(training.texts)
         classifier = LogisticRegression(C=10, max_iter=1000).fit(features, training.labels)
         accuracy = classifier.score(vectorizer.transform(test.texts), test.labels)
-        figures[name] = {"accuracy": float(accuracy), "seconds": time.perf_counter() - start, "examples": len(test.texts)}
+        figures[name] = {
+            "accuracy": float(accuracy),
+            "seconds": time.perf_counter() - start,
+            "examples": len(test.texts),
+        }
     return figures
 
 

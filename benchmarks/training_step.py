@@ -1,6 +1,6 @@
-"""A training step of recipe imdb-mini-cpu as bertpre does it on a CPU, next to autocast and to sdpa; prints one JSON line.
+"""A training step of recipe imdb-mini-cpu as bertpre does it on a CPU, next to autocast and sdpa; prints one JSON line.
 
-    python benchmarks/training_step.py [ROUNDS]        (default: 9; the variants take turns, medians are reported)
+python benchmarks/training_step.py [ROUNDS]        (default: 9; the variants take turns, medians are reported)
 """
 
 import json

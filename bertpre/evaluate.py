@@ -30,7 +30,9 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     start = time.perf_counter()
     test = read_labelled(settings, recipe.evaluate.split, recipe.evaluate.limit)
     device = start_accelerator().device
-    model = BertPreForSequenceClassification.from_pretrained(folder / "finetuned", dtype=torch.float32).to(device).eval()
+    model = (
+        BertPreForSequenceClassification.from_pretrained(folder / "finetuned", dtype=torch.float32).to(device).eval()
+    )
     tokenizer = load_tokenizer(folder / "finetuned")
     rows = encode_texts(tokenizer, test.texts, settings.max_length, settings.truncation)
     dtype = choose_dtype(recipe.training.precision, device)
@@ -52,7 +54,11 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
 
 
 def predict(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[np.ndarray], batch_size: int, dtype: torch.dtype
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    rows: list[np.ndarray],
+    batch_size: int,
+    dtype: torch.dtype,
 ) -> np.ndarray:
     """Class probabilities (number of rows, number of classes); rows of like length are padded together."""
     order = np.argsort([len(row) for row in rows], kind="stable")
@@ -60,7 +66,9 @@ def predict(
     for part in in_slices(len(rows), batch_size):
         indices = order[part]
         longest = max(len(rows[index]) for index in indices)
-        batch = collate_texts([rows[index] for index in indices], np.zeros(len(indices)), longest, tokenizer.pad_token_id)
+        batch = collate_texts(
+            [rows[index] for index in indices], np.zeros(len(indices)), longest, tokenizer.pad_token_id
+        )
         inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
         with torch.no_grad(), torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
             logits = model(**inputs).logits
@@ -73,7 +81,9 @@ def write_predictions(file: Path, labels: np.ndarray, probabilities: np.ndarray)
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["label", *(f"probability_{number}" for number in range(probabilities.shape[1]))])
-        writer.writerows([label, *(f"{value:.6f}" for value in row)] for label, row in zip(labels, probabilities, strict=True))
+        writer.writerows(
+            [label, *(f"{value:.6f}" for value in row)] for label, row in zip(labels, probabilities, strict=True)
+        )
 
 
 def bag_of_words(training: LabelledTexts, test: LabelledTexts) -> dict[str, float]:

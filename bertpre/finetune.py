@@ -68,8 +68,8 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
         tokenizer.save_pretrained(folder / "finetuned")
         write_results(folder, "finetune", figures)
         print(
-            f"finetune: validation accuracy {keeper.best_accuracy:.4f} after epoch {figures['best_epoch']} of {settings.epochs}, "
-            f"{figures['seconds']:.0f} s"
+            f"finetune: validation accuracy {keeper.best_accuracy:.4f} after epoch "
+            f"{figures['best_epoch']} of {settings.epochs}, {figures['seconds']:.0f} s"
         )
     accelerator.wait_for_everyone()
     return figures
@@ -88,8 +88,8 @@ def split_off_validation(recipe: Recipe, labelled: LabelledTexts) -> tuple[Label
     count = round(len(order) * recipe.finetune.validation_fraction)
     if not 0 < count < len(order):
         raise UserError(
-            f"finetune.validation_fraction: {recipe.finetune.validation_fraction} of {len(order)} texts leaves nothing to "
-            "choose the best epoch on; give more texts or a larger fraction"
+            f"finetune.validation_fraction: {recipe.finetune.validation_fraction} of {len(order)} texts leaves nothing "
+            "to choose the best epoch on; give more texts or a larger fraction"
         )
     return labelled.subset(order[count:]), labelled.subset(order[:count])
 
@@ -112,10 +112,13 @@ def build_classifier(
     try:
         model = BertPreForSequenceClassification.from_pretrained(source, dtype=torch.float32, **choices)
     except (OSError, ValueError) as error:
-        raise UserError(f"finetune.init: no bertpre model in {str(source)!r}: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(
+            f"finetune.init: no bertpre model in {str(source)!r}: {str(error).strip().splitlines()[0]}"
+        ) from None
     if model.config.vocab_size != len(tokenizer):
         raise UserError(
-            f"finetune.init: the model in {source} has {model.config.vocab_size} tokens, this run's tokenizer {len(tokenizer)}"
+            f"finetune.init: the model in {source} has {model.config.vocab_size} tokens, "
+            f"this run's tokenizer {len(tokenizer)}"
         )
     return model
 
@@ -124,13 +127,22 @@ class LabelledData:
     """The batches of fine-tuning: a `Source` for the trainer, and all texts in order for an evaluation."""
 
     def __init__(
-        self, labelled: LabelledTexts, tokenizer: "PreTrainedTokenizerBase", settings: Finetune, accelerator: Accelerator, seed: int
+        self,
+        labelled: LabelledTexts,
+        tokenizer: "PreTrainedTokenizerBase",
+        settings: Finetune,
+        accelerator: Accelerator,
+        seed: int,
     ) -> None:
         self.rows = encode_texts(tokenizer, labelled.texts, settings.max_length, settings.truncation)
         self.lengths = np.array([len(row) for row in self.rows])
         self.labels, self.seed, self.accelerator = labelled.labels, seed, accelerator
         self.planned: tuple[int, np.ndarray] | None = None
-        self.batch_size, self.max_length, self.pad_token_id = settings.batch_size, settings.max_length, tokenizer.pad_token_id
+        self.batch_size, self.max_length, self.pad_token_id = (
+            settings.batch_size,
+            settings.max_length,
+            tokenizer.pad_token_id,
+        )
         self.steps_per_epoch = -(-len(self.rows) // settings.batch_size)
         if settings.batch_size % accelerator.num_processes:
             raise UserError(
@@ -142,7 +154,11 @@ class LabelledData:
         """This process's texts of the step at `position`, whose offset counts steps here."""
         batch = self.epoch_batches(position.epoch)[position.offset]
         is_last = position.offset + 1 == self.steps_per_epoch
-        after = Position(epoch=position.epoch + 1) if is_last else Position(epoch=position.epoch, offset=position.offset + 1)
+        after = (
+            Position(epoch=position.epoch + 1)
+            if is_last
+            else Position(epoch=position.epoch, offset=position.offset + 1)
+        )
         return StepBatch([self.collate(batch[self.accelerator.process_index :: self.accelerator.num_processes])], after)
 
     def epoch_batches(self, epoch: int) -> np.ndarray:
@@ -154,8 +170,13 @@ class LabelledData:
             generator = np.random.default_rng([self.seed, epoch])
             count, size = len(self.rows), self.batch_size
             shuffles = -(-self.steps_per_epoch * size // count)
-            order = np.concatenate([generator.permutation(count) for _ in range(shuffles)])[: self.steps_per_epoch * size]
-            groups = [group[np.argsort(self.lengths[group], kind="stable")] for group in np.split(order, range(0, len(order), 32 * size))]
+            order = np.concatenate([generator.permutation(count) for _ in range(shuffles)])[
+                : self.steps_per_epoch * size
+            ]
+            groups = [
+                group[np.argsort(self.lengths[group], kind="stable")]
+                for group in np.split(order, range(0, len(order), 32 * size))
+            ]
             self.planned = (epoch, generator.permutation(np.concatenate(groups).reshape(-1, size)))
         return self.planned[1]
 
@@ -211,13 +232,19 @@ def build_trainer(
     return Trainer(
         accelerator=accelerator,
         model=model,
-        optimizers=build_optimizers(model, "adamw", settings.learning_rate, settings.weight_decay, adam_beta2=training.adam_beta2),
+        optimizers=build_optimizers(
+            model, "adamw", settings.learning_rate, settings.weight_decay, adam_beta2=training.adam_beta2
+        ),
         source=data,
         objective=ClassificationObjective(),
         duration=Duration(max_steps=settings.epochs * data.steps_per_epoch),
         lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
         log=MetricsLog(
-            folder / "metrics.jsonl", "finetune", accelerator.is_main_process, training.wandb_project, recipe.model_dump()
+            folder / "metrics.jsonl",
+            "finetune",
+            accelerator.is_main_process,
+            training.wandb_project,
+            recipe.model_dump(),
         ),
         dtype=dtype,
         compile=can_compile(accelerator.device) if training.compile == "auto" else training.compile,

@@ -13,8 +13,8 @@ SET_BY_LAUNCHERS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_
 def start_missing_processes() -> None:
     """Start this script again on as many processes as `accelerate launch` was asked for, where it started only one.
 
-    Without a GPU it always does (huggingface/accelerate issue 2741), and on one thread at that: a run "on two processes"
-    would use half of the cores and say nothing. Replaces this process, or returns where nothing is missing.
+    Without a GPU it always does (huggingface/accelerate issue 2741), and on one thread at that: a run on "two
+    processes" would use half of the cores and say nothing. Replaces this process, or returns where nothing is missing.
     Raises UserError for several machines, which accelerate cannot start without a GPU.
     """
     import psutil
@@ -28,7 +28,7 @@ def start_missing_processes() -> None:
     processes, machines = int(asked.get("num_processes", 1)), int(asked.get("num_machines", 1))
     if machines > 1:
         raise UserError(
-            "without a GPU `accelerate launch` starts one process on each machine; start this script on every machine with "
+            "without a GPU `accelerate launch` starts one process on each machine; start this script on each with "
             "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
         )
     if processes > 1:
@@ -37,7 +37,7 @@ def start_missing_processes() -> None:
 
 
 def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:
-    """The `--name value` options before the script in an `accelerate launch` command line; None for any other command."""
+    """The `--name value` options before the script in an `accelerate launch` command line; None for any other."""
     launchers = [place for place, part in enumerate(command) if part in ("launch", "accelerate.commands.launch")]
     if not launchers or script not in command or not is_accelerate(command[: launchers[0] + 1]):
         return None

@@ -49,9 +49,9 @@ def prepare(recipe: Recipe) -> dict[str, Any]:
     }
     write_results(folder, "prepare", figures)
     print(
-        f"prepare: {figures['documents']:,} documents, {figures['sentences']:,} sentences, {figures['tokens']:,} tokens, "
-        f"{pairs:,} pairs in {figures['seconds']:.0f} s; unigram entropy {figures['unigram_entropy']:.3f} nats; "
-        f"dropped {json.dumps(figures['dropped'])}"
+        f"prepare: {figures['documents']:,} documents, {figures['sentences']:,} sentences, "
+        f"{figures['tokens']:,} tokens, {pairs:,} pairs in {figures['seconds']:.0f} s; "
+        f"unigram entropy {figures['unigram_entropy']:.3f} nats; dropped {json.dumps(figures['dropped'])}"
     )
     return figures
 
@@ -130,8 +130,8 @@ def check_size(writer: StoreWriter, recipe: Recipe) -> None:
         if written + len(writer.open[split]) < 2:
             shutil.rmtree(writer.partial)
             raise UserError(
-                f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) leaves fewer than two documents in the {split} "
-                "part; give more text, or a larger pairs.validation_fraction"
+                f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) leaves fewer than two documents in the "
+                f"{split} part; give more text, or a larger pairs.validation_fraction"
             )
 
 

@@ -64,9 +64,9 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         tokenizer.save_pretrained(folder / "model")
         write_results(folder, "pretrain", figures)
         print(
-            f"pretrain: {figures['steps']:,} steps, {figures['tokens']:,} tokens in {figures['seconds']:.0f} s; validation MLM "
-            f"loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f}), NSP accuracy "
-            f"{validation['nsp_accuracy']:.3f}"
+            f"pretrain: {figures['steps']:,} steps, {figures['tokens']:,} tokens in {figures['seconds']:.0f} s; "
+            f"validation MLM loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f}), "
+            f"NSP accuracy {validation['nsp_accuracy']:.3f}"
         )
     accelerator.wait_for_everyone()
     return figures
@@ -95,7 +95,9 @@ class PretrainingData:
         self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
         shards = open_shards(folder, "train", vocabulary_hash)
         self.phases, self.global_batch_size = training.phases, training.global_batch_size
-        self.micro_batch_sizes = [micro_batch_size(training.global_batch_size, p, accelerator.num_processes) for p in self.phases]
+        self.micro_batch_sizes = [
+            micro_batch_size(training.global_batch_size, p, accelerator.num_processes) for p in self.phases
+        ]
         self.datasets = [self.dataset(recipe, shards, phase) for phase in self.phases]
         self.collators = [self.collator(recipe, tokenizer, phase) for phase in self.phases]
         # Validation is on the first phase's length, where most of the training is, from the start to the end.
@@ -148,8 +150,8 @@ def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -
     size = phase.micro_batch_size or global_batch_size // num_processes
     if not size or global_batch_size % (size * num_processes):
         raise UserError(
-            f"training.global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size ({size}) times the "
-            f"number of processes ({num_processes})"
+            f"training.global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size "
+            f"({size}) times the number of processes ({num_processes})"
         )
     return size
 
@@ -161,7 +163,9 @@ def build_trainer(
     training, objective, device = recipe.training, PretrainingObjective(), accelerator.device
     model.to(device)
     if device.type == "cpu":
-        model.set_attn_implementation("eager")  # at these lengths torch.compile makes it faster than sdpa: 0.90 of a step's time
+        model.set_attn_implementation(
+            "eager"
+        )  # at these lengths torch.compile makes it faster than sdpa: 0.90 of a step's time
     length = training.phases[0].max_length
     peak_size = 8192 if device.type == "cuda" else 1024
     return Trainer(
@@ -180,7 +184,11 @@ def build_trainer(
         duration=Duration(training.max_steps, seconds(training.budget) if training.budget else None),
         lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
         log=MetricsLog(
-            folder / "metrics.jsonl", "pretrain", accelerator.is_main_process, training.wandb_project, recipe.model_dump()
+            folder / "metrics.jsonl",
+            "pretrain",
+            accelerator.is_main_process,
+            training.wandb_project,
+            recipe.model_dump(),
         ),
         dtype=dtype,
         compile=can_compile(device) if training.compile == "auto" else training.compile,
@@ -197,14 +205,20 @@ def build_trainer(
     )
 
 
-def fill_masks(model: nn.Module, tokenizer: "PreTrainedTokenizerBase", shard: Shard, count: int = 3) -> list[dict[str, Any]]:
+def fill_masks(
+    model: nn.Module, tokenizer: "PreTrainedTokenizerBase", shard: Shard, count: int = 3
+) -> list[dict[str, Any]]:
     """Hide one word in each of a few validation sentences and let the model guess: sentence, answer, three guesses."""
     fillings = []
     model.eval()
     for number in range(len(shard.sentences) - 1):
         ids = shard.tokens[shard.sentences[number] : shard.sentences[number + 1]].tolist()
         words = tokenizer.convert_ids_to_tokens(ids)
-        candidates = [place for place in range(3, len(words) - 2) if words[place].isalpha() and not words[place + 1].startswith("##")]
+        candidates = [
+            place
+            for place in range(3, len(words) - 2)
+            if words[place].isalpha() and not words[place + 1].startswith("##")
+        ]
         if not 8 <= len(ids) <= 24 or not candidates:
             continue
         place = max(candidates, key=lambda index: len(words[index]))

@@ -67,7 +67,9 @@ class Phase(Section):
 
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the whole of training
     max_length: Annotated[int, Field(ge=8)] = 128  # tokens in a pair, special tokens included
-    micro_batch_size: Count | None = None  # pairs in one forward pass of one process; none: as many as fit the global batch
+    micro_batch_size: Count | None = (
+        None  # pairs in one forward pass of one process; none: as many as fit the global batch
+    )
 
 
 class Training(Section):
@@ -130,7 +132,9 @@ class Finetune(Section):
     epochs: Count = 3
     batch_size: Count = 32
     max_length: Annotated[int, Field(ge=8)] = 256
-    truncation: Literal["head", "tail", "head_tail"] = "head_tail"  # head_tail: a quarter from the start, the rest from the end
+    truncation: Literal["head", "tail", "head_tail"] = (
+        "head_tail"  # head_tail: a quarter from the start, the rest from the end
+    )
     pooling: Literal["cls", "mean"] = "cls"
     learning_rate: Rate = 3e-5
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
@@ -174,10 +178,14 @@ class Recipe(Section):
         if width % 1:
             raise ValueError("model.hidden_size must be a multiple of model.num_attention_heads")
         if modern and width % 2:
-            raise ValueError("model.hidden_size / model.num_attention_heads must be even where model.architecture is modern")
+            raise ValueError(
+                "model.hidden_size / model.num_attention_heads must be even where model.architecture is modern"
+            )
         own_model = self.finetune is not None and self.finetune.init in ("pretrained", "random")
         if own_model and self.finetune.pooling == "mean" and not modern:
-            raise ValueError("finetune.pooling is mean, which needs model.architecture modern; bert classifies its [CLS]")
+            raise ValueError(
+                "finetune.pooling is mean, which needs model.architecture modern; bert classifies its [CLS]"
+            )
         return self
 
 
@@ -208,7 +216,9 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
 def shipped_recipes() -> dict[str, Path]:
     """The recipes that come with bertpre, by name."""
     package = Path(__file__).parent
-    folder = package / "recipes" if (package / "recipes").is_dir() else package.parent / "recipes"  # installed, or a checkout
+    folder = (
+        package / "recipes" if (package / "recipes").is_dir() else package.parent / "recipes"
+    )  # installed, or a checkout
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
@@ -230,7 +240,9 @@ class UniqueKeyLoader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = {str(key) for key in keys if keys.count(key) > 1}
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"key {sorted(twice)[0]!r} is given twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {sorted(twice)[0]!r} is given twice", node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
 
@@ -246,7 +258,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `section.key=value` in place; a number in the key picks from a list (`training.phases.0.max_length=64`)."""
+    """Set one `section.key=value` in place; a number picks from a list (`training.phases.0.max_length=64`)."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
@@ -276,7 +288,9 @@ def explain(error: ValidationError) -> Iterator[str]:
     """One line a mistake: the dotted key, what is wrong with it, and the nearest known key."""
     known = list(known_keys(Recipe))
     for mistake in error.errors():
-        key = ".".join(str(part) for part in mistake["loc"] if not str(part).startswith(("literal[", "list[")) and part != "bool")
+        key = ".".join(
+            str(part) for part in mistake["loc"] if not str(part).startswith(("literal[", "list[")) and part != "bool"
+        )
         if mistake["type"] == "extra_forbidden":
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
@@ -305,7 +319,9 @@ def to_yaml(recipe: Recipe) -> str:
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
     """The dotted keys in which two recipes differ."""
-    return sorted(key for key, value in flatten(new.model_dump()).items() if flatten(old.model_dump()).get(key, value) != value)
+    return sorted(
+        key for key, value in flatten(new.model_dump()).items() if flatten(old.model_dump()).get(key, value) != value
+    )
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,8 @@ from bertpre.run_directory import read_results, write_text
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2rem; border-bottom: 1px solid #ddd; }
-table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; } th { white-space: nowrap; }
+table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; }
+th { white-space: nowrap; }
 td.number { font-variant-numeric: tabular-nums; } .note { color: #666; } img { max-width: 100%; }
 pre { background: #f6f6f6; padding: .8rem; overflow: auto; font-size: 13px; } mark { background: #ffe9a8; }
 """
@@ -56,8 +57,8 @@ def provenance(folder: Path) -> str:
     hardware, versions = facts["hardware"], facts["versions"]
     return (
         f"bertpre {versions['bertpre']} (commit {facts['commit']}), torch {versions['torch']}, transformers "
-        f"{versions['transformers']}; {hardware['device']}, {hardware['threads']} threads, {hardware['processes']} process(es), "
-        f"{hardware['precision']}"
+        f"{versions['transformers']}; {hardware['device']}, {hardware['threads']} threads, "
+        f"{hardware['processes']} process(es), {hardware['precision']}"
     )
 
 
@@ -69,10 +70,14 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
     if trained := results.get("pretrain"):
         validation = trained["validation"]
         rows += [
-            ("Pretraining", f"{trained['steps']:,} steps, {trained['tokens']:,} tokens, {trained['seconds'] / 60:.1f} min"),
+            (
+                "Pretraining",
+                f"{trained['steps']:,} steps, {trained['tokens']:,} tokens, {trained['seconds'] / 60:.1f} min",
+            ),
             (
                 "MLM loss",
-                f"{validation['mlm_loss']:.3f} nats per masked token; word frequency alone gives {trained['unigram_entropy']:.3f}",
+                f"{validation['mlm_loss']:.3f} nats per masked token; word frequency alone "
+                f"gives {trained['unigram_entropy']:.3f}",
             ),
             ("MLM accuracy", f"{validation['mlm_accuracy']:.1%}"),
             (
@@ -81,7 +86,9 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
             ),
         ]
     if tuned := results.get("finetune"):
-        rows.append(("Fine-tuning", f"{tuned['epochs']} epochs on {tuned['examples']:,} texts, {tuned['seconds'] / 60:.1f} min"))
+        rows.append(
+            ("Fine-tuning", f"{tuned['epochs']} epochs on {tuned['examples']:,} texts, {tuned['seconds'] / 60:.1f} min")
+        )
     if measured := results.get("evaluate"):
         text = f"{measured['accuracy']:.2%} of {measured['examples']:,} test texts"
         if words := measured.get("bag_of_words"):
@@ -101,12 +108,18 @@ def closing_lines(folder: Path) -> list[str]:
     results = read_results(folder)
     lines = ["", "What was learned", *(f"  {name:<14} {value}" for name, value in figures(results))]
     for filling in results.get("pretrain", {}).get("fillings", []):
-        lines.append(f"  {filling['sentence']}\n    -> {', '.join(filling['guesses'])} (the text has: {filling['answer']})")
+        lines.append(
+            f"  {filling['sentence']}\n    -> {', '.join(filling['guesses'])} (the text has: {filling['answer']})"
+        )
     artefacts = {
         "report.html": "the report", "model": "the pretrained model", "finetuned": "the classifier",
         "tokenizer": "the tokenizer", "metrics.jsonl": "every logged step", "results.json": "the figures",
     }  # fmt: skip
-    lines += ["", "Where it lies", *(f"  {folder / name}  ({what})" for name, what in artefacts.items() if (folder / name).exists())]
+    lines += [
+        "",
+        "Where it lies",
+        *(f"  {folder / name}  ({what})" for name, what in artefacts.items() if (folder / name).exists()),
+    ]
     return lines
 
 
@@ -122,7 +135,9 @@ def fillings(results: dict[str, Any]) -> str:
     for filling in results.get("pretrain", {}).get("fillings", []):
         sentence = html.escape(filling["sentence"]).replace("[MASK]", "<mark>[MASK]</mark>")
         guesses = html.escape(", ".join(filling["guesses"]))
-        items.append(f"<li>{sentence}<br>guesses: <b>{guesses}</b>; the text has: {html.escape(filling['answer'])}</li>")
+        items.append(
+            f"<li>{sentence}<br>guesses: <b>{guesses}</b>; the text has: {html.escape(filling['answer'])}</li>"
+        )
     return f"<ul>{''.join(items)}</ul>"
 
 
@@ -149,7 +164,9 @@ def plot_finetuning(rows: list[dict[str, Any]]) -> bytes:
     figure, (axis,) = new_figure(1)
     for split, style in (("train", "-"), ("validation", "o-")):
         chosen = [row for row in rows if row["stage"] == "finetune" and row["split"] == split]
-        axis.plot([row["step"] for row in chosen], [row["accuracy"] for row in chosen], style, markersize=4, label=split)
+        axis.plot(
+            [row["step"] for row in chosen], [row["accuracy"] for row in chosen], style, markersize=4, label=split
+        )
     axis.set(xlabel="step", title="accuracy")
     axis.legend()
     return to_png(figure)

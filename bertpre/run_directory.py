@@ -30,12 +30,16 @@ def claim(recipe: Recipe) -> Path:
             raise PermissionError
     except OSError as error:
         reason = type(error).__name__
-        raise UserError(f"output_dir: {folder} cannot be written ({reason}); give another with output_dir=FOLDER") from None
+        raise UserError(
+            f"output_dir: {folder} cannot be written ({reason}); give another with output_dir=FOLDER"
+        ) from None
     kept = folder / "recipe.yaml"
     if kept.exists():
         refuse_other_recipe(recipe, kept)
     elif any(folder.iterdir()):
-        raise UserError(f"output_dir: {folder} holds something else than a run; give an empty folder with output_dir=FOLDER")
+        raise UserError(
+            f"output_dir: {folder} holds something else than a run; give an empty folder with output_dir=FOLDER"
+        )
     write_text(kept, to_yaml(recipe))
     return folder
 
@@ -88,5 +92,3 @@ def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:
     file = folder / "manifest.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     write_text(file, json.dumps(known | {stage: facts}, indent=2) + "\n")
-
-

@@ -71,7 +71,9 @@ def encode_texts(
     return rows
 
 
-def collate_texts(rows: list[np.ndarray], labels: np.ndarray, max_length: int, pad_token_id: int) -> dict[str, torch.Tensor]:
+def collate_texts(
+    rows: list[np.ndarray], labels: np.ndarray, max_length: int, pad_token_id: int
+) -> dict[str, torch.Tensor]:
     """A padded batch: input_ids and attention_mask (B, S = max_length), labels (B,)."""
     ids = np.full((len(rows), max_length), pad_token_id, dtype=np.int64)
     mask = np.zeros_like(ids)

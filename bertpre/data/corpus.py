@@ -45,7 +45,11 @@ def read_documents(
     Raises UserError for what is not there: the file, the configuration, the split, a column.
     """
     for part in split.split("+"):
-        rows = open_sample(part, key) if path == "sample" else open_dataset(path, name, part, text_column, label_column, key)
+        rows = (
+            open_sample(part, key)
+            if path == "sample"
+            else open_dataset(path, name, part, text_column, label_column, key)
+        )
         for number, (text, label) in enumerate(rows):
             if number == limit:
                 break
@@ -75,7 +79,9 @@ def open_dataset(
             labels = batch[label_column] if label_column else [None] * len(batch[text_column])
             for text, label in zip(batch[text_column], labels, strict=True):
                 if not isinstance(text, str | None):
-                    raise UserError(f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text")
+                    raise UserError(
+                        f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text"
+                    )
                 yield text or "", label
 
 

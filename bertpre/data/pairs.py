@@ -73,7 +73,7 @@ def random_segment(
 def truncate_pair(
     a_start: int, a_end: int, b_start: int, b_end: int, room: int, generator: random.Random
 ) -> tuple[int, int, int, int]:
-    """Take single tokens from the longer segment, at its front or back by the toss of a coin, until both fit in `room`."""
+    """Take single tokens from the longer segment, at its front or back by a coin's toss, until both fit in `room`."""
     a, b = a_end - a_start, b_end - b_start
     excess = max(0, a + b - room)
     level = min(excess, abs(a - b))  # tokens taken before the two are equally long; then B and A take turns

@@ -1,4 +1,4 @@
-"""The order of the examples: a pure function of (seed, epoch, position), so that a resumed run finds its place at once."""
+"""The order of the examples: a pure function of (seed, epoch, position), so a resumed run finds its place at once."""
 
 import random
 from collections.abc import Iterator
@@ -33,7 +33,12 @@ class PairDataset:
     """The segment pairs of some shards; every epoch cuts the documents anew."""
 
     def __init__(
-        self, shards: list[Shard], max_length: int, seed: int, short_seq_prob: float = 0.1, random_next_prob: float = 0.5
+        self,
+        shards: list[Shard],
+        max_length: int,
+        seed: int,
+        short_seq_prob: float = 0.1,
+        random_next_prob: float = 0.5,
     ) -> None:
         self.shards, self.max_length, self.seed = shards, max_length, seed
         self.short_seq_prob, self.random_next_prob = short_seq_prob, random_next_prob
@@ -46,7 +51,12 @@ class PairDataset:
             for number, shard in enumerate(self.shards):
                 generator = random.Random(f"{self.seed}/{epoch}/{number}")
                 pairs = plan_pairs(
-                    shard.sentences, shard.documents, self.max_length, generator, self.short_seq_prob, self.random_next_prob
+                    shard.sentences,
+                    shard.documents,
+                    self.max_length,
+                    generator,
+                    self.short_seq_prob,
+                    self.random_next_prob,
                 )
                 rows.append(np.insert(pairs, 0, number, axis=1))
             pairs = np.concatenate(rows)

@@ -57,7 +57,9 @@ class StoreWriter:
         if not documents:
             return
         lengths = np.fromiter((len(sentence) for document in documents for sentence in document), dtype=np.int64)
-        tokens = np.concatenate([np.array(sentence, dtype=self.dtype) for document in documents for sentence in document])
+        tokens = np.concatenate(
+            [np.array(sentence, dtype=self.dtype) for document in documents for sentence in document]
+        )
         arrays = {
             "tokens": tokens,
             "sentences": np.concatenate([[0], np.cumsum(lengths)]),
@@ -98,7 +100,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"no prepared data in {folder}: run `bertpre prepare` with this recipe first") from None
     except json.JSONDecodeError:
-        raise UserError(f"{folder}/manifest.json is damaged: move {folder} away and run `bertpre prepare` again") from None
+        raise UserError(
+            f"{folder}/manifest.json is damaged: move {folder} away and run `bertpre prepare` again"
+        ) from None
 
 
 def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> list[Shard]:
@@ -108,7 +112,9 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
     """
     manifest = read_manifest(folder)
     if tokenizer_hash is not None and manifest["tokenizer_hash"] != tokenizer_hash:
-        raise UserError(f"the data in {folder} was made with another tokenizer: run `bertpre prepare` in a new output_dir")
+        raise UserError(
+            f"the data in {folder} was made with another tokenizer: run `bertpre prepare` in a new output_dir"
+        )
     shards = []
     for entry in manifest["shards"]:
         if entry["split"] != split:

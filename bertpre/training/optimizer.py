@@ -56,8 +56,8 @@ def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) ->
 class WorkingCopy:
     """The model that does the arithmetic: the master itself in fp32, else a copy of it in a shorter type.
 
-    Steps too small for bf16 would be lost in its weights; the fp32 masters keep them (Micikevicius et al. 2018, section 3.1).
-    Against autocast, which casts every weight in every forward pass, a step takes 0.88 of the time (4 layers of 256, CPU).
+    Steps too small for bf16 would be lost in its weights; the fp32 masters keep them (Micikevicius et al. 2018, section
+    3.1). Autocast, which casts every weight in every forward pass, is slower: benchmarks/training_step.py.
     """
 
     def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
@@ -71,7 +71,9 @@ class WorkingCopy:
         if self.is_master:
             return
         for master, working in self.pairs:
-            master.grad = None if working.grad is None else working.grad.float()  # None: a weight this batch did not use
+            master.grad = (
+                None if working.grad is None else working.grad.float()
+            )  # None: a weight this batch did not use
             working.grad = None
 
     def update(self) -> None:

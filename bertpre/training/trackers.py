@@ -12,7 +12,12 @@ class MetricsLog:
     """Appends one JSON object a log step; only the main process writes."""
 
     def __init__(
-        self, file: Path, stage: str, active: bool, wandb_project: str | None = None, config: dict[str, Any] | None = None
+        self,
+        file: Path,
+        stage: str,
+        active: bool,
+        wandb_project: str | None = None,
+        config: dict[str, Any] | None = None,
     ) -> None:
         self.file, self.stage, self.active = file, stage, active
         self.bar = tqdm(total=100, desc=stage, unit="%", disable=not active or not sys.stderr.isatty(), leave=False,

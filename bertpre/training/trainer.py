@@ -156,7 +156,13 @@ class Trainer:
 
     def new_interval(self) -> None:
         """Begin a new stretch of steps between two log lines."""
-        self.interval: dict[str, Any] = {"start": self.clock(), "step": self.step, "tokens": self.tokens, "wait": 0.0, "sums": {}}
+        self.interval: dict[str, Any] = {
+            "start": self.clock(),
+            "step": self.step,
+            "tokens": self.tokens,
+            "wait": 0.0,
+            "sums": {},
+        }
 
     def write_log(self) -> None:
         """Log the means since the last line; the one place where the loop waits for the device."""
@@ -166,10 +172,16 @@ class Trainer:
         seconds = self.clock() - interval["start"]
         rate = (self.tokens - interval["tokens"]) / seconds
         figures = {name: value / steps for name, value in zip(names, sums.tolist(), strict=True)}
-        figures |= {"tokens": self.tokens, "learning_rate": self.learning_rate, "grad_norm": float(interval["grad_norm"])}
+        figures |= {
+            "tokens": self.tokens,
+            "learning_rate": self.learning_rate,
+            "grad_norm": float(interval["grad_norm"]),
+        }
         figures |= {"tokens_per_second": rate, "data_wait_fraction": interval["wait"] / seconds}
         if self.peak_flops and self.flops_per_token:
-            figures["flops_utilization"] = rate * self.flops_per_token / (self.peak_flops * self.accelerator.num_processes)
+            figures["flops_utilization"] = (
+                rate * self.flops_per_token / (self.peak_flops * self.accelerator.num_processes)
+            )
         self.log.write("train", self.step, figures | {"elapsed_seconds": self.clock()}, self.progress())
         self.new_interval()
 
@@ -192,7 +204,12 @@ class Trainer:
             return
         self.saved_step = self.step
         if self.checkpoint_dir and self.accelerator.is_main_process:
-            state = {"position": asdict(self.position), "elapsed": self.clock(), "tokens": self.tokens, "figures": self.figures}
+            state = {
+                "position": asdict(self.position),
+                "elapsed": self.clock(),
+                "tokens": self.tokens,
+                "figures": self.figures,
+            }
             save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, self.checkpoint_keep)
         self.accelerator.wait_for_everyone()
 
@@ -237,6 +254,8 @@ def evaluate_batches(
             sums = {name: value + measured[name].double() for name, value in sums.items()}
             counts = add_up([counts, here])
     # A process without a batch takes part with zeros.
-    everything = torch.tensor([*map(float, sums.values()), *counts.values()], dtype=torch.float64, device=accelerator.device)
+    everything = torch.tensor(
+        [*map(float, sums.values()), *counts.values()], dtype=torch.float64, device=accelerator.device
+    )
     total = accelerator.reduce(everything).tolist()
     return objective.whole(dict(zip(sums, total, strict=False)), dict(zip(counts, total[len(sums) :], strict=True)))

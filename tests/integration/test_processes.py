@@ -18,7 +18,11 @@ LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
 
 
 def launch(
-    script: str, run: Path, target: Path, *overrides: str, launcher: tuple[str, ...] = ("accelerate.commands.launch", *ASKED)
+    script: str,
+    run: Path,
+    target: Path,
+    *overrides: str,
+    launcher: tuple[str, ...] = ("accelerate.commands.launch", *ASKED),
 ) -> subprocess.CompletedProcess[str]:
     """Start a script on two CPU processes."""
     arguments = [script, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
@@ -71,7 +75,10 @@ def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Pat
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("python /bin/accelerate launch --cpu --num_processes 2 pretrain.py r --num_processes 3", {"num_processes": "2"}),
+        (
+            "python /bin/accelerate launch --cpu --num_processes 2 pretrain.py r --num_processes 3",
+            {"num_processes": "2"},
+        ),
         ("python -m accelerate.commands.launch --num-processes=2 pretrain.py r", {"num_processes": "2"}),
         ("python /bin/accelerate launch --cpu pretrain.py r", {}),
         ("python /bin/torchrun --num_processes 2 pretrain.py r", None),
@@ -86,7 +93,9 @@ def test_options_of_launch(command: str, expected: dict[str, str] | None) -> Non
 
 def test_a_file_of_accelerate_config_counts_as_well(tiny_modern_run: Path, tmp_path: Path) -> None:
     target, file = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "accelerate.yaml"
-    file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
+    file.write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n"
+    )
     launcher = ("accelerate.commands.launch", "--config_file", str(file))
     done = launch("pretrain.py", tiny_modern_run, target, "training.max_steps=2", launcher=launcher)
     assert done.returncode == 0, done.stderr
@@ -103,7 +112,16 @@ def test_torchrun_does_as_well(tiny_modern_run: Path, tmp_path: Path) -> None:
 
 def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    machines = ("--num_machines", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", "29999", "--machine_rank", "0")
+    machines = (
+        "--num_machines",
+        "2",
+        "--main_process_ip",
+        "127.0.0.1",
+        "--main_process_port",
+        "29999",
+        "--machine_rank",
+        "0",
+    )
     done = launch("pretrain.py", tiny_modern_run, target, launcher=("accelerate.commands.launch", *ASKED, *machines))
     assert done.returncode != 0
     assert "error: without a GPU" in done.stderr

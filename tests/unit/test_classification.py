@@ -20,9 +20,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return learn_tokenizer(iter([" ".join(WORDS)] * 3), 192, lowercase=True, max_length=64)
 
 
-@pytest.mark.parametrize(
-    ("truncation", "kept"), [("head", (0, 8)), ("tail", (56, 64)), ("head_tail", (0, 2, 58, 64))]
-)
+@pytest.mark.parametrize(("truncation", "kept"), [("head", (0, 8)), ("tail", (56, 64)), ("head_tail", (0, 2, 58, 64))])
 def test_a_long_text_keeps_the_ends_that_were_asked_for(
     truncation: str, kept: tuple[int, ...], tokenizer: PreTrainedTokenizerBase
 ) -> None:

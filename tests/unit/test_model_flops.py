@@ -37,9 +37,7 @@ def test_flops_are_those_torch_counts(architecture: str, training: bool) -> None
     ids = torch.randint(5, 90, (BATCH, SEQUENCE))
     slots = torch.randint(0, SEQUENCE, (BATCH, SLOTS))
     with FlopCounterMode(display=False) as counter:
-        output = model(
-            ids, masked_positions=slots, labels=slots, next_sentence_label=torch.tensor([0, 1])
-        )
+        output = model(ids, masked_positions=slots, labels=slots, next_sentence_label=torch.tensor([0, 1]))
         if training:
             output.loss.backward()
     counted = flops_per_token(model.config, SEQUENCE, SLOTS / SEQUENCE, training) * BATCH * SEQUENCE

@@ -28,9 +28,7 @@ VOCABULARY = 90
 
 def tiny_config(architecture: str, **fields: object) -> BertPreConfig:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return BertPreConfig(
-        architecture=architecture, **sizes, intermediate_size=40, max_position_embeddings=16, **fields
-    )
+    return BertPreConfig(architecture=architecture, **sizes, intermediate_size=40, max_position_embeddings=16, **fields)
 
 
 def first_output(model: PreTrainedModel) -> torch.Tensor:
@@ -65,9 +63,7 @@ def test_auto_class_restores_class_and_outputs(
 
 
 @pytest.mark.parametrize("model_class", [BertPreForPreTraining, BertPreForMaskedLM])
-def test_decoder_is_tied_after_loading(
-    architecture: str, model_class: type[PreTrainedModel], tmp_path: Path
-) -> None:
+def test_decoder_is_tied_after_loading(architecture: str, model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     model_class(tiny_config(architecture)).save_pretrained(tmp_path)
     loaded = model_class.from_pretrained(tmp_path)
     assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight

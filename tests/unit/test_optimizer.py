@@ -11,8 +11,13 @@ from bertpre.training.optimizer import WorkingCopy, build_optimizers, set_learni
 def tiny_model(architecture: str = "bert") -> BertPreForPreTraining:
     return BertPreForPreTraining(
         BertPreConfig(
-            architecture=architecture, vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=24, max_position_embeddings=16,
+            architecture=architecture,
+            vocab_size=64,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=24,
+            max_position_embeddings=16,
         )  # fmt: skip
     )
 

@@ -128,9 +128,7 @@ def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "none.yaml"))
 
 
-def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load_recipe("quickstart").output_dir != "mine"
     (tmp_path / "quickstart").write_text(MINIMAL.replace("out\n", "mine\n", 1))
