@@ -1,21 +1,30 @@
 """`bertpre prepare`: corpus -> tokenizer -> store of token ids."""
 
-import json
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertpre.data.cleaning import clean_documents
+import numpy as np
+
+from bertpre.data.audit import audit_lengths, audit_pairs
+from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import Document, read_documents
-from bertpre.data.pairs import IS_RANDOM_NEXT
-from bertpre.data.randomness import uniform
+from bertpre.data.parts import (
+    Cut,
+    clean_part,
+    cut_into_parts,
+    digests_of,
+    encode_part,
+    read_digests,
+    read_texts,
+    read_token_counts,
+)
 from bertpre.data.sampler import PairDataset
-from bertpre.data.sentences import split_sentences
-from bertpre.data.store import StoreWriter, open_shards, read_manifest
-from bertpre.data.tokenizer import encode_sentences, fingerprint, learn_tokenizer, load_tokenizer
+from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest
+from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
+from bertpre.data.workers import available_cores, map_calls
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe
 from bertpre.run_directory import claim, is_finished, write_results
@@ -23,8 +32,10 @@ from bertpre.run_directory import claim, is_finished, write_results
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-BATCH_DOCUMENTS = 1000
-PAIRS_SPLIT_KEY = 0x5EED  # sets the draw of the validation documents apart from the masks' numbers
+FROM_MANIFEST = (
+    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
+    "dropped",
+)  # fmt: skip
 
 
 def prepare(recipe: Recipe) -> dict[str, Any]:
@@ -35,111 +46,147 @@ def prepare(recipe: Recipe) -> dict[str, Any]:
         raise UserError(f"{folder}/data exists: this run is prepared; `bertpre run` goes on with it")
     # A run killed behind the store's last rename has its data whole, and lacks the figures only.
     manifest = read_manifest(folder / "data") if (folder / "data").exists() else write_store(recipe, folder)
-    pairs, random_share = count_pairs(folder, recipe)
-    figures = {
-        "documents": manifest["documents"],
-        "sentences": manifest["sentences"],
-        "pairs": pairs,
-        "random_next_share": random_share,
-        "tokens": manifest["tokens"],
-        "vocab_size": manifest["vocab_size"],
-        "unigram_entropy": manifest["unigram_entropy"],
-        "dropped": manifest["dropped"],
-        "seconds": time.perf_counter() - start,
-    }
+    figures = {key: manifest[key] for key in FROM_MANIFEST} | audit(folder, recipe)
+    figures["seconds"] = time.perf_counter() - start
     write_results(folder, "prepare", figures)
-    print(
-        f"prepare: {figures['documents']:,} documents, {figures['sentences']:,} sentences, "
-        f"{figures['tokens']:,} tokens, {pairs:,} pairs in {figures['seconds']:.0f} s; "
-        f"unigram entropy {figures['unigram_entropy']:.3f} nats; dropped {json.dumps(figures['dropped'])}"
-    )
+    print("\n".join(closing_lines(figures)))
     return figures
 
 
 def write_store(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """The tokenizer and the store of the recipe's corpus; returns the store's manifest."""
-    tokenizer = obtain_tokenizer(recipe, folder)
-    dropped: Counter[str] = Counter()
-    writer = StoreWriter(folder / "data", len(tokenizer))
-    for number, document in enumerate(encoded_documents(recipe, tokenizer, dropped)):
-        is_validation = uniform(PAIRS_SPLIT_KEY, recipe.seed, number)[0] < recipe.pairs.validation_fraction
-        writer.add("validation" if is_validation else "train", document)
-    check_size(writer, recipe)
-    return writer.close(vocab_size=len(tokenizer), tokenizer_hash=fingerprint(tokenizer), dropped=dict(dropped))
+    """The tokenizer and the store of the recipe's corpus; returns the store's manifest.
+
+    Parts of the corpus are cleaned, repeats are found among all of them, the vocabulary is learned from what is left,
+    and the parts are encoded. What a killed run had finished is not done again.
+    """
+    work, workers = folder / "data.partial", recipe.prepare.workers or available_cores()
+    work.mkdir(exist_ok=True)
+    parts = enumerate(cut_into_parts(document.text for document in corpus_documents(recipe)))
+    calls = ((work, number, texts, recipe.corpus.min_characters) for number, texts in parts)
+    cleaned = list(map_calls(clean_part, calls, workers))
+    dropped = sum((Counter(facts["dropped"]) for facts in cleaned), Counter())
+    keep = choose_documents(recipe, work, len(cleaned), dropped)
+    tokenizer = obtain_tokenizer(recipe, folder, work, keep)
+    cut = Cut(str(folder / "tokenizer"), fingerprint(tokenizer), recipe.pairs.validation_fraction, recipe.seed)
+    encoded = list(map_calls(encode_part, ((work, number, rows, cut) for number, rows in enumerate(keep)), workers))
+    dropped["no token"] = sum(facts["no_token"] for facts in encoded)
+    return merge(recipe, folder, encoded, tokenizer, +dropped)
 
 
-def corpus_documents(recipe: Recipe, dropped: Counter[str]) -> Iterator[Document]:
-    """The cleaned documents of the recipe's corpus."""
+def corpus_documents(recipe: Recipe, split: str | None = None) -> Iterator[Document]:
+    """The documents of the recipe's corpus, as they come, or of another split of it."""
     corpus = recipe.corpus
-    return clean_documents(
-        read_documents(corpus.path, corpus.name, corpus.split, corpus.text_column, limit=corpus.limit), dropped
-    )
+    limit = corpus.limit if split is None else None
+    return read_documents(corpus.path, corpus.name, split or corpus.split, corpus.text_column, limit=limit)
 
 
-def obtain_tokenizer(recipe: Recipe, folder: Path) -> "PreTrainedTokenizerBase":
+def choose_documents(recipe: Recipe, work: Path, parts: int, dropped: Counter[str]) -> list[np.ndarray]:
+    """Which cleaned documents of each part stay: the first of equal ones, and none that is in the held-out split."""
+    digests = [read_digests(work, number) for number in range(parts)]
+    held_out = recipe.corpus.held_out
+    texts = (clean_text(document.text) for document in corpus_documents(recipe, held_out)) if held_out else ()
+    forbidden = digests_of(list(filter(None, texts)))
+    everything = np.concatenate([forbidden, *digests])
+    _, first, group = np.unique(everything, axis=0, return_index=True, return_inverse=True)
+    first_equal = first[group.reshape(-1)][len(forbidden) :]
+    is_forbidden = first_equal < len(forbidden)
+    is_first = first_equal == np.arange(len(forbidden), len(everything))
+    dropped["held out"] += int(is_forbidden.sum())
+    dropped["duplicate"] += int((~is_first & ~is_forbidden).sum())
+    return np.split(is_first, np.cumsum([len(rows) for rows in digests])[:-1]) if parts else []
+
+
+def obtain_tokenizer(recipe: Recipe, folder: Path, work: Path, keep: list[np.ndarray]) -> "PreTrainedTokenizerBase":
     """The recipe's tokenizer, loaded or learned, and saved in the run."""
-    if recipe.tokenizer.path:
-        tokenizer = load_tokenizer(recipe.tokenizer.path)
+    if not any(rows.any() for rows in keep):
+        raise UserError(f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) holds no text")
+    settings = recipe.tokenizer
+    if settings.path:
+        tokenizer = load_tokenizer(settings.path)
     else:
-        texts = (document.text for document in corpus_documents(recipe, Counter()))
-        first = next(texts, None)
-        if first is None:
-            raise UserError(f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) holds no text")
-        settings = recipe.tokenizer
+        texts = (text for number, rows in enumerate(keep) for text in read_texts(work, number, rows))
         longest = recipe.model.max_position_embeddings
-        tokenizer = learn_tokenizer(_chain(first, texts), settings.vocab_size, settings.lowercase, longest)
+        tokenizer = learn_tokenizer(texts, settings.vocab_size, settings.lowercase, longest)
     tokenizer.save_pretrained(folder / "tokenizer")
     return tokenizer
 
 
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
+def merge(
+    recipe: Recipe,
+    folder: Path,
+    parts: list[dict[str, Any]],
+    tokenizer: "PreTrainedTokenizerBase",
+    dropped: Counter[str],
+) -> dict[str, Any]:
+    """Make the encoded parts a store, with one validation shard and the audit's figures; returns the manifest."""
+    work = folder / "data.partial"
+    shards = {
+        split: [shard for facts in parts for shard in facts["shards"] if shard["split"] == split] for split in SPLITS
+    }
+    check_size(recipe, shards)
+    groups = [*with_two_documents(shards["train"]), shards["validation"]]
+    entries = [
+        group[0] if len(group) == 1 else join_shards(work, f"{group[0]['name']}.joined", group) for group in groups
+    ]
+    counts = sum(read_token_counts(work, number) for number in range(len(parts)))
+    lines = [line for facts in parts for line in facts["lines"]]
+    facts = {
+        "vocab_size": len(tokenizer),
+        "tokenizer_hash": fingerprint(tokenizer),
+        "unigram_entropy": entropy(counts),
+        "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
+        "repeated_line_share": 1 - len(set(lines)) / len(lines) if lines else 0.0,
+        "dropped": dict(dropped),
+    }
+    return finish_store(work, folder / "data", entries, facts)
 
 
-def encoded_documents(
-    recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", dropped: Counter[str]
-) -> Iterator[list[list[int]]]:
-    """The token ids of each document's sentences; sentences are encoded many at a time."""
-    batch: list[list[str]] = []
-    for document in corpus_documents(recipe, dropped):
-        batch.append(split_sentences(document.text))
-        if len(batch) == BATCH_DOCUMENTS:
-            yield from encode_batch(tokenizer, batch, dropped)
-            batch = []
-    yield from encode_batch(tokenizer, batch, dropped)
+def with_two_documents(shards: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Group neighbouring shards so that each group has two documents: a random next segment comes from another one."""
+    groups: list[list[dict[str, Any]]] = [[]]
+    for shard in shards:
+        if sum(member["documents"] for member in groups[-1]) >= 2:
+            groups.append([])
+        groups[-1].append(shard)
+    if len(groups) > 1 and sum(member["documents"] for member in groups[-1]) < 2:
+        groups[-2] += groups.pop()
+    return groups
 
 
-def encode_batch(
-    tokenizer: "PreTrainedTokenizerBase", batch: list[list[str]], dropped: Counter[str]
-) -> Iterator[list[list[int]]]:
-    """Encode the sentences of some documents; what has no token at all is dropped."""
-    encoded = iter(encode_sentences(tokenizer, [sentence for sentences in batch for sentence in sentences]))
-    for sentences in batch:
-        document = [ids for ids in (next(encoded) for _ in sentences) if ids]
-        if document:
-            yield document
-        else:
-            dropped["no token"] += 1
-
-
-def check_size(writer: StoreWriter, recipe: Recipe) -> None:
-    """Both parts need two documents: a random next segment comes from another one."""
-    for split in ("train", "validation"):
-        written = sum(shard["documents"] for shard in writer.shards if shard["split"] == split)
-        if written + len(writer.open[split]) < 2:
-            shutil.rmtree(writer.partial)
+def check_size(recipe: Recipe, shards: dict[str, list[dict[str, Any]]]) -> None:
+    """Both splits need two documents."""
+    for split, entries in shards.items():
+        if sum(entry["documents"] for entry in entries) < 2:
             raise UserError(
                 f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) leaves fewer than two documents in the "
                 f"{split} part; give more text, or a larger pairs.validation_fraction"
             )
 
 
-def count_pairs(folder: Path, recipe: Recipe) -> tuple[int, float]:
-    """How many pairs the first epoch has, and the share whose second segment is random."""
-    dataset = PairDataset(
-        open_shards(folder / "data", "train"), recipe.training.phases[0].max_length, recipe.seed,
-        recipe.pairs.short_seq_prob, recipe.pairs.random_next_prob,
-    )  # fmt: skip
-    pairs, _ = dataset.plan(0)
-    return len(pairs), float(pairs[:, 1 + IS_RANDOM_NEXT].mean())
+def audit(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    """What the training part holds: quantiles of lengths, and the first epoch's pairs."""
+    shards, pairs = open_shards(folder / "data", "train"), recipe.pairs
+    longest = recipe.training.phases[0].max_length
+    plan, _ = PairDataset(shards, longest, recipe.seed, pairs.short_seq_prob, pairs.random_next_prob).plan(0)
+    return audit_pairs(plan[:, 1:]) | audit_lengths(shards)
+
+
+def closing_lines(figures: dict[str, Any]) -> Iterator[str]:
+    """The figures as a user reads them."""
+    yield (
+        f"prepare: {figures['documents']:,} documents, {figures['sentences']:,} sentences, "
+        f"{figures['tokens']:,} tokens, {figures['pairs']:,} pairs in {figures['seconds']:.0f} s"
+    )
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in figures["dropped"].items()) or "none"
+    yield f"  dropped documents: {dropped}"
+    for name in ("tokens_in_document", "tokens_in_sentence"):
+        quantiles = ", ".join(f"{quantile} {value:,}" for quantile, value in figures[name].items())
+        yield f"  {name.replace('_', ' ')}: {quantiles}"
+    yield (
+        f"  unknown tokens {figures['unknown_share']:.3%}, repeated lines {figures['repeated_line_share']:.1%}; "
+        f"unigram entropy {figures['unigram_entropy']:.3f} nats: the MLM loss of a model that ignores context"
+    )
+    yield (
+        f"  NSP: {figures['random_next_share']:.1%} random; lengths alone beat the commoner label by "
+        f"{figures['lengths_tell']:+.1%}"
+    )

@@ -95,6 +95,7 @@ class PretrainingData:
         self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
         shards = open_shards(folder, "train", vocabulary_hash)
         self.phases, self.global_batch_size = training.phases, training.global_batch_size
+        self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         self.micro_batch_sizes = [
             micro_batch_size(training.global_batch_size, p, accelerator.num_processes) for p in self.phases
         ]
@@ -116,8 +117,17 @@ class PretrainingData:
         unusable = set(special_ids.values()) | set(tokenizer.all_special_ids)
         vocabulary = tokenizer.get_vocab().items()
         words = sorted(i for token, i in vocabulary if i not in unusable and not re.fullmatch(r"\[unused\d+\]", token))
+        training = recipe.training
         return MaskingCollator(
-            len(tokenizer), special_ids, np.array(words), phase.max_length, recipe.training.masked_lm_prob, recipe.seed
+            len(tokenizer),
+            special_ids,
+            np.array(words),
+            phase.max_length,
+            training.masked_lm_prob,
+            recipe.seed,
+            training.masking,
+            np.array([i for token, i in vocabulary if token.startswith("##")], dtype=np.int64),
+            training.mask_split,
         )
 
     def __call__(self, position: Position, progress: float) -> StepBatch:
@@ -128,17 +138,23 @@ class PretrainingData:
         examples, after = self.datasets[phase].take(position, self.global_batch_size)
         share = self.global_batch_size // self.accelerator.num_processes
         mine = examples[share * self.accelerator.process_index :][:share]
-        return StepBatch(list(self.batches(mine, phase)), after)
+        return StepBatch(list(self.batches(mine, phase, self.masked_lm_prob_at(progress))), after)
+
+    def masked_lm_prob_at(self, progress: float) -> float:
+        """The share of tokens that are masked at a share of the training."""
+        start, end = self.masked_lm_probs
+        return start + (end - start) * progress
 
     def phase_at(self, progress: float) -> int:
         """The phase at a share of the training."""
         ends = np.cumsum([phase.share for phase in self.phases])
         return min(int(np.searchsorted(ends, progress, side="right")), len(self.phases) - 1)
 
-    def batches(self, examples: list[Example], phase: int) -> Iterator[Batch]:
+    def batches(self, examples: list[Example], phase: int, masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Collated micro-batches on the device."""
         for group in in_batches(examples, self.micro_batch_sizes[phase]):
-            yield {name: tensor.to(self.accelerator.device) for name, tensor in self.collators[phase](group).items()}
+            batch = self.collators[phase](group, masked_lm_prob)
+            yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
 
     def validation_batches(self) -> Iterator[Batch]:
         """This process's share of the validation pairs, masked as in the first epoch, always the same."""

@@ -31,6 +31,14 @@ class Corpus(Section):
     split: str = "train"  # several are joined by +: train+unsupervised
     text_column: str = "text"
     limit: Count | None = None  # only the first documents of each split
+    held_out: str | None = None  # a split whose texts are dropped wherever they occur, e.g. test
+    min_characters: Count = 1  # shorter documents are dropped
+
+
+class Prepare(Section):
+    """How the corpus is worked through; changes no byte of the result."""
+
+    workers: Count | None = None  # processes; none: as many as there are cores
 
 
 class Tokenizer(Section):
@@ -91,6 +99,9 @@ class Training(Section):
     warmup: Share = 0.01  # share of the training during which the rate rises
     decay: Annotated[float, Field(gt=0, le=1)] = 0.5  # trapezoid: share of the training during which it falls to zero
     masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    masked_lm_prob_end: Annotated[float, Field(gt=0, lt=1)] | None = None  # the rate falls evenly to this one
+    masking: Literal["tokens", "words", "spans"] = "tokens"  # what is chosen; spans are of whole words
+    mask_split: tuple[Share, Share, Share] = (0.8, 0.1, 0.1)  # targets that show [MASK], a random token, themselves
     log_every: Count = 20
     eval_every: Count = 500
     eval_pairs: Count = 1024
@@ -107,6 +118,10 @@ class Training(Section):
     def check(self) -> "Training":
         if self.max_steps is None and self.budget is None:
             raise ValueError("needs max_steps, or a budget such as 45m, or both")
+        if self.masked_lm_prob_end is not None and self.masked_lm_prob_end > self.masked_lm_prob:
+            raise ValueError("masked_lm_prob_end must not be above masked_lm_prob")
+        if abs(sum(self.mask_split) - 1) > 1e-6:
+            raise ValueError("the three shares of mask_split must add up to 1")
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
             raise ValueError("the shares of the phases must add up to 1")
         return self
@@ -158,6 +173,7 @@ class Recipe(Section):
     output_dir: str
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     corpus: Corpus
+    prepare: Prepare = Prepare()
     tokenizer: Tokenizer = Tokenizer()
     pairs: Pairs = Pairs()
     model: Model = Model()

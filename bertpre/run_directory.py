@@ -10,7 +10,7 @@ from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
 ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.csv"}
-FIRST_READER = {  # the first stage that reads a section; from then on it cannot change
+FIRST_READER = {  # the first stage that reads a section; from then on it cannot change; `prepare` changes no result
     "seed": "prepare", "corpus": "prepare", "tokenizer": "prepare", "pairs": "prepare",
     "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",
     "finetune": "finetune", "evaluate": "evaluate",
@@ -47,7 +47,8 @@ def claim(recipe: Recipe) -> Path:
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     """Raise UserError where a finished or begun stage read a key that is different now."""
     changed = differences(load_recipe(str(kept), [f"output_dir={json.dumps(recipe.output_dir)}"]), recipe)
-    frozen = [key for key in changed if (kept.parent / ARTEFACTS[FIRST_READER[key.split(".")[0]]]).exists()]
+    binding = [key for key in changed if key.split(".")[0] in FIRST_READER]
+    frozen = [key for key in binding if (kept.parent / ARTEFACTS[FIRST_READER[key.split(".")[0]]]).exists()]
     if frozen:
         raise UserError(
             f"output_dir: {kept.parent} was begun with another recipe, which differs in {', '.join(frozen)}; "

@@ -1,41 +1,45 @@
-"""Cleaning: markup, control characters, white space; empty and repeated documents are dropped and counted."""
+"""Cleaning: markup, wiki remnants, control characters, white space."""
 
-import hashlib
 import html
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 
-from bertpre.data.corpus import Document
-
+REFERENCE = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)", re.IGNORECASE | re.DOTALL)
 LINE_BREAK = re.compile(r"<\s*(?:br|/?p)\s*/?\s*>", re.IGNORECASE)
 TAG = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n]+")
 NEWLINES = re.compile(r"\s*\n\s*")
+
+# What wiki dumps leave behind. Braces and brackets with a space inside are left alone: `[[ -f file ]]` is a shell's.
+TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
+LINK = re.compile(r"\[\[(?=\S)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
+UNSHOWN = ("file:", "image:", "category:")
+HOLLOW = re.compile(r"(?<= )\([\s;,:]*\) ?")  # "ion () has": the dump has lost what stood there
+HALF_HOLLOW = re.compile(r"(?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
+TABLE_LINE = re.compile(r"^[|!{}\s-]*\|[|!{}\s-]*$", re.MULTILINE)
 
 
 def clean_text(text: str) -> str:
     """Plain text with one space between words and one newline between paragraphs, in Unicode NFC."""
-    text = LINE_BREAK.sub("\n", text)
-    text = html.unescape(TAG.sub(" ", text))
+    if "<" in text:
+        text = TAG.sub(" ", LINE_BREAK.sub("\n", REFERENCE.sub("", text)))
+    text = html.unescape(text)
+    if any(mark in text for mark in ("[[", "{{", "|", " (")):
+        text = without_wiki_remnants(text)
     text = CONTROL.sub(" ", unicodedata.normalize("NFC", text))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).strip()
 
 
-def clean_documents(documents: Iterator[Document], dropped: Counter[str]) -> Iterator[Document]:
-    """Clean each document; drop the empty ones and exact repeats (of the cleaned text), counting each in `dropped`."""
-    seen: set[bytes] = set()
-    for document in documents:
-        text = clean_text(document.text)
-        if not text:
-            dropped["empty"] += 1
-            continue
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
-        if digest in seen:
-            dropped["duplicate"] += 1
-            continue
-        seen.add(digest)
-        yield replace(document, text=text)
+def without_wiki_remnants(text: str) -> str:
+    """Text without templates, links, lines of table marks, and brackets that have lost their content."""
+    for _ in range(3):  # links and templates nest
+        text = LINK.sub(link_text, TEMPLATE.sub("", text))
+    return HALF_HOLLOW.sub("", HOLLOW.sub("", TABLE_LINE.sub("", text)))
+
+
+def link_text(link: re.Match[str]) -> str:
+    """What a reader sees of a wiki link."""
+    if link["page"].lower().startswith(UNSHOWN):
+        return ""
+    return (link["shown"] or link["page"]).split("|")[-1]

@@ -7,14 +7,19 @@ from bertpre.data.randomness import uniform
 from bertpre.data.sampler import Example
 
 IGNORED = -100  # torch's and transformers' mark for "no target here"
-CHOICE, ACTION, REPLACEMENT = range(3)  # the three random numbers of a token
+CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
+BEHIND_ALL = 2.0  # the choice number of what is no candidate
+SPAN_STOP, LONGEST_SPAN = 0.2, 10  # SpanBERT's: lengths are 3.8 words in the mean
 
 
 class MaskingCollator:
     """Builds `[CLS] A [SEP] B [SEP]` and masks it (Devlin et al. 2018, section 3.1, task 1).
 
-    Of each row's tokens the share `masked_lm_prob` (at least one) become targets; of these 80 % show [MASK], 10 % a
-    random token, 10 % themselves. Special tokens are never targets and never drawn as replacements.
+    Of each row's tokens the share `masked_lm_prob` (at least one) become targets; of these the shares in `mask_split`
+    show [MASK], a random token, and themselves. Special tokens are never targets and never drawn as replacements.
+    `masking` chooses single tokens; whole words (google-research/bert, README, May 2019), tokens of `continuations`
+    going with the token before; or spans of one to ten words with geometric lengths (Joshi et al. 2019, section 3.1).
+    Words are taken whole, so the last one that would exceed the share is left out.
     """
 
     def __init__(
@@ -25,20 +30,30 @@ class MaskingCollator:
         max_length: int,
         masked_lm_prob: float = 0.15,
         seed: int = 0,
+        masking: str = "tokens",
+        continuations: np.ndarray | None = None,
+        mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
     ) -> None:
         self.vocab_size, self.max_length, self.seed = vocab_size, max_length, seed
         self.special_ids, self.replacement_ids = special_ids, replacement_ids
-        self.masked_lm_prob = masked_lm_prob
+        self.masked_lm_prob, self.masking, self.mask_split = masked_lm_prob, masking, mask_split
+        self.is_special, self.is_continuation = np.zeros((2, vocab_size), dtype=bool)
+        self.is_special[list(special_ids.values())] = True
+        if continuations is not None:
+            self.is_continuation[continuations] = True
         self.max_predictions = max(1, round(max_length * masked_lm_prob))  # google's max_predictions_per_seq
 
-    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[Example], masked_lm_prob: float | None = None) -> dict[str, torch.Tensor]:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.
 
         input_ids, attention_mask, token_type_ids: (B, S). next_sentence_label: (B,), 1 where B is random.
         masked_positions: (B, M), unused slots hold 0. labels: (B, M), unused slots hold -100.
+        `masked_lm_prob` may be lower here than the collator's own, which gives the number of slots.
         """
         ids, token_types, lengths = self.layout(examples)
-        inputs, positions, labels = self.mask(ids, lengths, np.array([example.key for example in examples]))
+        keys = np.array([example.key for example in examples])
+        probability = self.masked_lm_prob if masked_lm_prob is None else masked_lm_prob
+        inputs, positions, labels = self.mask(ids, lengths, keys, probability)
         batch = {
             "input_ids": inputs,
             "attention_mask": (np.arange(self.max_length) < lengths[:, None]).astype(np.int64),
@@ -65,19 +80,70 @@ class MaskingCollator:
             lengths[row] = end + 1
         return ids, token_types, lengths
 
-    def mask(self, ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def mask(
+        self, ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, probability: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Masked ids (B, S), the targets' positions (B, M) and their labels (B, M)."""
         epoch, index, position = keys[:, :1], keys[:, 1:], np.arange(self.max_length)
         choice = uniform(self.seed, epoch, index, position, CHOICE)
-        choice[np.isin(ids, list(self.special_ids.values()))] = 2.0  # behind every candidate
-        positions = np.argsort(choice, axis=1)[:, : self.max_predictions]  # (B, M)
-        wanted = np.maximum(1, np.round(lengths * self.masked_lm_prob))[:, None]
-        is_target = (np.arange(positions.shape[1]) < wanted) & (np.take_along_axis(choice, positions, 1) < 1)
+        choice[self.is_special[ids]] = BEHIND_ALL
+        wanted = np.maximum(1, np.round(lengths * probability))[:, None]
+        if self.masking == "tokens":
+            positions = np.argsort(choice, axis=1)[:, : self.max_predictions]  # (B, M)
+            is_target = np.arange(positions.shape[1]) < wanted
+        else:
+            positions, is_target = self.whole_words(ids, choice, keys, wanted)
+        is_target &= np.take_along_axis(choice, positions, 1) < BEHIND_ALL
         action = uniform(self.seed, epoch, index, positions, ACTION)
         drawn = uniform(self.seed, epoch, index, positions, REPLACEMENT) * len(self.replacement_ids)
         originals = np.take_along_axis(ids, positions, 1)
-        shown = np.where(action < 0.8, self.special_ids["[MASK]"], self.replacement_ids[drawn.astype(np.int64)])
-        shown = np.where((action >= 0.9) | ~is_target, originals, shown)
+        masked_share, random_share, _ = self.mask_split
+        shown = np.where(
+            action < masked_share, self.special_ids["[MASK]"], self.replacement_ids[drawn.astype(np.int64)]
+        )
+        shown = np.where((action >= masked_share + random_share) | ~is_target, originals, shown)
         masked = ids.copy()
         np.put_along_axis(masked, positions, shown, axis=1)
         return masked, np.where(is_target, positions, 0), np.where(is_target, originals, IGNORED)
+
+    def whole_words(
+        self, ids: np.ndarray, choice: np.ndarray, keys: np.ndarray, wanted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of tokens in the order in which their words are chosen, (B, M), and whether each is a target.
+
+        A word has the choice number of its first token; a word in a span has the lowest of the spans it lies in.
+        """
+        is_special, columns = self.is_special[ids], np.arange(self.max_length)
+        is_first = ~self.is_continuation[ids] | is_special | np.roll(is_special, 1, axis=1)
+        word = np.cumsum(is_first, axis=1) - 1  # (B, S): which word each token belongs to
+
+        def by_word(values: np.ndarray) -> np.ndarray:
+            """Values of first tokens, (B, S), in the columns of their words; other tokens go where no word is."""
+            result = np.full(ids.shape, BEHIND_ALL)
+            np.put_along_axis(result, np.where(is_first, word, self.max_length - 1), values, axis=1)
+            return result
+
+        number = by_word(choice)
+        if self.masking == "spans":
+            draw = uniform(self.seed, keys[:, :1], keys[:, 1:], columns, SPAN)
+            length = np.minimum(1 + np.floor(np.log1p(-draw) / np.log1p(-SPAN_STOP)), LONGEST_SPAN)
+            number = reach(number, by_word(length), by_word(np.cumsum(is_special, axis=1)))
+        rank = np.take_along_axis(number, word, 1)
+        order = np.argsort(rank, axis=1, kind="stable")
+        sorted_word = np.take_along_axis(word, order, 1)
+        is_last = np.diff(sorted_word, axis=1, append=-1) != 0
+        end = np.minimum.accumulate(np.where(is_last, columns, self.max_length)[:, ::-1], axis=1)[:, ::-1]
+        is_target = (end < wanted) | (end == end[:, :1])  # a word that fits whole; and the first one in any case
+        return order[:, : self.max_predictions], is_target[:, : self.max_predictions]
+
+
+def reach(number: np.ndarray, length: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """Choice numbers of words, (B, W), each lowered to those of the spans that reach it within its segment."""
+    result = number.copy()
+    for distance in range(1, LONGEST_SPAN):
+        start, here = slice(None, -distance), slice(distance, None)
+        reached = (
+            (length[:, start] > distance) & (segment[:, start] == segment[:, here]) & (number[:, here] < BEHIND_ALL)
+        )
+        result[:, here] = np.where(reached, np.minimum(result[:, here], number[:, start]), result[:, here])
+    return result

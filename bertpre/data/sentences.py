@@ -5,22 +5,27 @@ import re
 # An end mark with the quotes that close it, then white space and what can begin a sentence; Chinese and Japanese full
 # stops need no space, and the Hindi and Arabic ones are marks like ours.
 BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…۔؟।]+)(?P<close>["'”’)\]]*)(?P<space>\s+)(?=["'“‘(\[]*[^\W_a-z])"""
-    r"""|(?P<cjk>[。！？]+[」』”]*)"""
+    r"""(?P<mark>[.!?…۔؟।]+)(?P<close>["'”’)\]]*)\s+(?=["'“‘(\[*]*[^\W_a-z])"""
+    r"""|(?P<one>[.!?])\s+(?=[a-z])"""  # a writer without capitals: "the plan. i just wish"
+    r"""|(?P<stars>[.!?]+)\s+(?=\*)"""  # "a fun movie. *** out of"
+    r"""|[。！？]+[」』”]*"""
     r"""|(?<=[a-z]{2})[.!?]+(?=[A-Z][a-z])"""  # the space forgotten, as reviews do: "the end.The actors"
     r"""|\n"""
 )
-ABBREVIATION = re.compile(
-    r"(?:^|[\s(\"'])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|etc|No|Vol|pp|cf"
-    r"|e\.g|i\.e|U\.S|U\.K|a\.m|p\.m|approx|Inc|Ltd|Co|Mt|Ft)$"
+TITLE = (  # what a name follows, or a number
+    r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|Vol|pp|cf|e\.g|i\.e|U\.S|U\.K|a\.m|p\.m"
+    r"|approx|Inc|Ltd|Co|Mt|Ft|(?:[a-z]\.)+[a-z]"
 )
+NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE})$")
+LOWER_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|etc|no|feat|ft|dept|ca|min|max)$|\.$", re.IGNORECASE)
+NUMBER = re.compile(r"(?:^|\W)[Nn]o$")
 
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a cleaned text, in order; nothing but white space between them is lost."""
     sentences, start = [], 0
     for match in BOUNDARY.finditer(text):
-        if match["mark"] == "." and ABBREVIATION.search(text, max(0, start - 1, match.start() - 12), match.start()):
+        if is_abbreviation(text, start, match):
             continue
         sentence = text[start : match.end()].strip()
         if sentence:
@@ -28,3 +33,15 @@ def split_sentences(text: str) -> list[str]:
         start = match.end()
     rest = text[start:].strip()
     return [*sentences, rest] if rest else sentences
+
+
+def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
+    """Whether the full stop of a match ends an abbreviation and not the sentence that begins at `start`."""
+    before = max(0, start - 1, match.start() - 12), match.start()
+    if match["one"] == ".":
+        return LOWER_FOLLOWS.search(text, *before) is not None
+    if match["mark"] != ".":
+        return False
+    return NAME_FOLLOWS.search(text, *before) is not None or (
+        text[match.end()].isdigit() and NUMBER.search(text, *before) is not None
+    )

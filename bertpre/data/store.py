@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from bertpre.errors import UserError
 
 SPLITS = ("train", "validation")
 PARTS = ("tokens", "sentences", "documents")
-SHARD_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -30,61 +28,51 @@ class Shard:
     documents: np.ndarray
 
 
-class StoreWriter:
-    """Writes shards beside the place they are meant for, and moves them there when all are whole."""
+def write_shard(
+    folder: Path,
+    name: str,
+    split: str,
+    tokens: np.ndarray,
+    sentence_lengths: np.ndarray,
+    document_lengths: np.ndarray,
+) -> dict[str, Any]:
+    """Write a shard's three files; returns its entry for the manifest.
 
-    def __init__(self, folder: Path, vocab_size: int, shard_tokens: int = SHARD_TOKENS) -> None:
-        self.folder, self.partial = folder, folder.with_name(folder.name + ".partial")
-        self.dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-        self.shard_tokens = shard_tokens
-        self.shards: list[dict[str, Any]] = []
-        self.token_counts = np.zeros(vocab_size, dtype=np.int64)  # of the training part
-        self.open: dict[str, list[list[list[int]]]] = {split: [] for split in SPLITS}
-        self.open_tokens = dict.fromkeys(SPLITS, 0)
-        shutil.rmtree(self.partial, ignore_errors=True)
-        self.partial.mkdir(parents=True)
+    tokens: (T,). sentence_lengths: tokens in each sentence, (S,). document_lengths: sentences in each document, (D,).
+    """
+    arrays = {"tokens": tokens, "sentences": offsets(sentence_lengths), "documents": offsets(document_lengths)}
+    for part in PARTS:
+        np.save(folder / f"{name}.{part}.npy", arrays[part], allow_pickle=False)
+    checksums = {part: file_checksum(folder / f"{name}.{part}.npy") for part in PARTS}
+    counts = {"documents": len(document_lengths), "sentences": len(sentence_lengths), "tokens": len(tokens)}
+    return {"name": name, "split": split, **counts, "sha256": checksums}
 
-    def add(self, split: str, document: list[list[int]]) -> None:
-        """Add one document, given as the token ids of its sentences."""
-        self.open[split].append(document)
-        self.open_tokens[split] += sum(map(len, document))
-        if self.open_tokens[split] >= self.shard_tokens:
-            self.flush(split)
 
-    def flush(self, split: str) -> None:
-        """Write the documents gathered so far as a shard."""
-        documents = self.open[split]
-        if not documents:
-            return
-        lengths = np.fromiter((len(sentence) for document in documents for sentence in document), dtype=np.int64)
-        tokens = np.concatenate(
-            [np.array(sentence, dtype=self.dtype) for document in documents for sentence in document]
-        )
-        arrays = {
-            "tokens": tokens,
-            "sentences": np.concatenate([[0], np.cumsum(lengths)]),
-            "documents": np.concatenate([[0], np.cumsum([len(document) for document in documents])]),
-        }
-        number = sum(shard["split"] == split for shard in self.shards)
-        name = f"{split}-{number:05d}"
-        for part in PARTS:
-            np.save(self.partial / f"{name}.{part}.npy", arrays[part], allow_pickle=False)
-        checksums = {part: file_checksum(self.partial / f"{name}.{part}.npy") for part in PARTS}
-        counts = {"documents": len(documents), "sentences": len(lengths), "tokens": len(tokens)}
-        self.shards.append({"name": name, "split": split, **counts, "sha256": checksums})
-        if split == "train":
-            self.token_counts += np.bincount(tokens, minlength=len(self.token_counts))
-        self.open[split], self.open_tokens[split] = [], 0
+def offsets(lengths: np.ndarray) -> np.ndarray:
+    """Where each of consecutive pieces begins, and the end: (N,) to (N + 1,)."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
-    def close(self, **facts: Any) -> dict[str, Any]:
-        """Write the last shards and the manifest, then move the store to its place; returns the manifest."""
-        for split in SPLITS:
-            self.flush(split)
-        counts = {key: sum(shard[key] for shard in self.shards) for key in ("documents", "sentences", "tokens")}
-        manifest = counts | {"unigram_entropy": entropy(self.token_counts)} | facts | {"shards": self.shards}
-        (self.partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        self.partial.rename(self.folder)
-        return manifest
+
+def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make one shard of some of a split, in their order; returns its entry."""
+    shards = [map_shard(folder, entry["name"]) for entry in entries]
+    tokens = np.concatenate([shard.tokens for shard in shards])
+    sentence_lengths = np.concatenate([np.diff(shard.sentences) for shard in shards])
+    document_lengths = np.concatenate([np.diff(shard.documents) for shard in shards])
+    return write_shard(folder, name, entries[0]["split"], tokens, sentence_lengths, document_lengths)
+
+
+def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest, remove what is not of the store and move it to its place; returns the manifest."""
+    counts = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
+    manifest = counts | facts | {"shards": entries}
+    (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    wanted = {"manifest.json"} | {f"{entry['name']}.{part}.npy" for entry in entries for part in PARTS}
+    for file in partial.iterdir():
+        if file.name not in wanted:
+            file.unlink()
+    partial.rename(folder)
+    return manifest
 
 
 def entropy(counts: np.ndarray) -> float:
@@ -123,8 +111,13 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
         for part, file in files.items():
             if not file.exists() or file_checksum(file) != entry["sha256"][part]:
                 raise UserError(f"{file} is missing or damaged: move {folder} away and run `bertpre prepare` again")
-        shards.append(Shard(**{part: np.load(file, mmap_mode="r", allow_pickle=False) for part, file in files.items()}))
+        shards.append(map_shard(folder, entry["name"]))
     return shards
+
+
+def map_shard(folder: Path, name: str) -> Shard:
+    """Memory-map a shard's files."""
+    return Shard(*(np.load(folder / f"{name}.{part}.npy", mmap_mode="r", allow_pickle=False) for part in PARTS))
 
 
 def file_checksum(file: Path) -> str:

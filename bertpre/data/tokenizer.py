@@ -1,11 +1,15 @@
 """The tokenizer: a WordPiece vocabulary learned from the corpus, saved as a stock BERT tokenizer."""
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bertpre.errors import UserError
 
@@ -54,12 +58,13 @@ def learn_tokenizer(
 
 def write_texts(texts: Iterator[str], file: Path) -> Counter[str]:
     """Write the texts into a file; returns how often each character occurs."""
-    counts: Counter[str] = Counter()
+    counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
     with file.open("w", encoding="utf-8") as stream:
-        for text in texts:
-            counts.update(text)
-            stream.write(text + "\n")
-    return counts
+        while batch := list(islice(texts, 1000)):
+            joined = "\n".join(batch) + "\n"
+            stream.write(joined)
+            counts += np.bincount(np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32), minlength=len(counts))
+    return Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)})
 
 
 def characters(counts: Counter[str], learner: "Tokenizer") -> tuple[list[str], list[str]]:
@@ -88,12 +93,6 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     if missing:
         raise UserError(f"the tokenizer in {str(path)!r} has no {', '.join(missing)}: it is not a BERT tokenizer")
     return tokenizer
-
-
-def encode_sentences(tokenizer: "PreTrainedTokenizerBase", sentences: list[str]) -> list[list[int]]:
-    """Token ids of each sentence, without special tokens."""
-    encodings = tokenizer.backend_tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
-    return [encoding.ids for encoding in encodings]
 
 
 def fingerprint(tokenizer: "PreTrainedTokenizerBase") -> str:

@@ -11,6 +11,7 @@ from bertpre.data.sampler import Example
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY, MAX_LENGTH = 60, 40
 WORDS = np.arange(5, VOCABULARY)
+CONTINUATIONS = np.arange(40, VOCABULARY)  # a third of the tokens go on a word
 modest = settings(max_examples=60, deadline=None)
 
 
@@ -28,8 +29,11 @@ def examples(draw: st.DrawFn) -> list[Example]:
     return batch
 
 
-def collator(probability: float = 0.15, seed: int = 0) -> MaskingCollator:
-    return MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, probability, seed)
+MASKINGS = st.sampled_from(["tokens", "words", "spans"])
+
+
+def collator(probability: float = 0.15, seed: int = 0, masking: str = "tokens") -> MaskingCollator:
+    return MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, probability, seed, masking, CONTINUATIONS)
 
 
 def originals(example: Example) -> list[int]:
@@ -72,10 +76,54 @@ def test_the_number_of_targets_is_the_share_of_the_length_and_at_least_one(
         assert len(targets(out, row)) == max(1, round((len(example.a) + len(example.b) + 3) * probability))
 
 
+def words_of(ids: list[int]) -> list[list[int]]:
+    """The positions of each word's tokens; a word ends at a special token."""
+    words: list[list[int]] = []
+    for place, token in enumerate(ids):
+        if token in SPECIAL.values():
+            continue
+        goes_on = token in CONTINUATIONS and ids[place - 1] not in SPECIAL.values()
+        if goes_on:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return words
+
+
 @modest
-@given(examples())
-def test_special_tokens_are_never_targets_and_replacements_never_special(batch: list[Example]) -> None:
-    out = collator(0.3)(batch)
+@given(examples(), st.sampled_from([0.05, 0.15, 0.3]), st.sampled_from(["words", "spans"]))
+def test_words_are_chosen_whole_and_no_more_than_the_share(
+    batch: list[Example], probability: float, masking: str
+) -> None:
+    out = collator(probability, masking=masking)(batch)
+    for row, example in enumerate(batch):
+        chosen, words = set(targets(out, row)), words_of(originals(example))
+        wanted = max(1, round((len(example.a) + len(example.b) + 3) * probability))
+        touched = [word for word in words if chosen & set(word)]
+        if len(touched) == 1:  # a first word longer than the share is taken as far as there are slots
+            assert set(touched[0][: out["labels"].shape[1]]) == chosen
+        else:
+            assert sorted(chosen) == [place for word in touched for place in word]
+            assert len(chosen) <= wanted
+        longest = max(map(len, words))
+        assert len(chosen) >= min(wanted - longest + 1, sum(map(len, words)))
+
+
+@modest
+@given(examples(), MASKINGS, st.sampled_from([0.1, 0.2, 0.3]))
+def test_a_lower_rate_gives_fewer_targets_in_the_same_slots(
+    batch: list[Example], masking: str, probability: float
+) -> None:
+    lower, whole = collator(0.3, masking=masking), collator(probability, masking=masking)
+    for row in range(len(batch)):
+        assert targets(lower(batch, probability), row) == targets(whole(batch), row)
+    assert lower(batch, probability)["labels"].shape == lower(batch)["labels"].shape
+
+
+@modest
+@given(examples(), MASKINGS)
+def test_special_tokens_are_never_targets_and_replacements_never_special(batch: list[Example], masking: str) -> None:
+    out = collator(0.3, masking=masking)(batch)
     for row, example in enumerate(batch):
         for place, label in targets(out, row).items():
             assert label == originals(example)[place]
@@ -87,11 +135,12 @@ def test_special_tokens_are_never_targets_and_replacements_never_special(batch: 
 
 
 @modest
-@given(examples())
-def test_a_mask_depends_on_its_own_example_alone(batch: list[Example]) -> None:
-    together, reverse = collator()(batch), collator()(batch[::-1])
+@given(examples(), MASKINGS)
+def test_a_mask_depends_on_its_own_example_alone(batch: list[Example], masking: str) -> None:
+    mask = collator(masking=masking)
+    together, reverse = mask(batch), mask(batch[::-1])
     for row, example in enumerate(batch):
-        alone = collator()([example])
+        alone = mask([example])
         for name, tensor in together.items():
             assert torch.equal(alone[name][0], tensor[row]), name
             assert torch.equal(reverse[name][len(batch) - 1 - row], tensor[row]), name

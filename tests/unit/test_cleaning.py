@@ -1,11 +1,8 @@
-"""Cleaning: plain text in NFC; empty and repeated documents are dropped and counted."""
-
-from collections import Counter
+"""Cleaning: plain text in NFC, without markup and wiki remnants."""
 
 import pytest
 
-from bertpre.data.cleaning import clean_documents, clean_text
-from bertpre.data.corpus import Document
+from bertpre.data.cleaning import clean_text
 
 
 @pytest.mark.parametrize(
@@ -33,21 +30,24 @@ def test_markup_control_characters_and_white_space_go(raw: str, clean: str) -> N
     assert clean_text(raw) == clean
 
 
-def test_empty_and_repeated_documents_are_dropped_and_counted() -> None:
-    texts = ["first", " ", "second", "first ", "<br />", "<i>second</i>", "third"]
-    dropped: Counter[str] = Counter()
-    documents = [Document(str(number), text, number) for number, text in enumerate(texts)]
-    kept = list(clean_documents(iter(documents), dropped))
-    assert kept == [Document("0", "first", 0), Document("2", "second", 2), Document("6", "third", 6)]
-    assert dropped == {"empty": 2, "duplicate": 2}
-
-
-def test_documents_stream() -> None:
-    def endless() -> object:
-        number = 0
-        while True:
-            yield Document(str(number), f"text {number}")
-            number += 1
-
-    cleaned = clean_documents(endless(), Counter())
-    assert [next(cleaned).id for _ in range(3)] == ["0", "1", "2"]
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        ("The ammonium ion () has", "The ammonium ion has"),
+        ("Aruba ( ; , Papiamento: ) is", "Aruba (Papiamento: ) is"),
+        ("Albedo (; from Latin albedo) is", "Albedo (from Latin albedo) is"),
+        ("see [[Sudan|the Sudan]] and [[Egypt]]", "see the Sudan and Egypt"),
+        ("text [[File:a.jpg|thumb|260px|[[Sabu-Jaddi]] Rock Art]] goes on", "text goes on"),
+        ("end\n[[Category:Conflicts in 1916]]\n", "end"),
+        ("War {{cite web|title={{lang|en|X}}|date=2014}} ended<ref name=a>Source, p. 3</ref>.", "War ended."),
+        ("a\n|||||\nb", "a\nb"),
+        ("a<ref name=x/> b", "a b"),
+        # what only looks like wiki
+        ("call main() now (really)", "call main() now (really)"),
+        ("if [[ -f file ]]; then {{ user.name }}", "if [[ -f file ]]; then {{ user.name }}"),
+        ("either | or", "either | or"),
+        ("loved it ;) (a lot; twice)", "loved it ;) (a lot; twice)"),
+    ],
+)
+def test_wiki_remnants_go(raw: str, clean: str) -> None:
+    assert clean_text(raw) == clean

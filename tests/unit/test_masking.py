@@ -98,3 +98,44 @@ def test_words_outside_the_replacements_are_never_drawn() -> None:
 def test_a_pair_of_unknown_words_only_has_no_target() -> None:
     unknown = np.ones(4, dtype=np.int64)
     assert (collate([Example(unknown, unknown, 1, (0, 0))])["labels"] == -100).all()
+
+
+def runs_of(places: np.ndarray) -> list[int]:
+    """Lengths of the runs of neighbouring positions."""
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1
+    return [len(run) for run in np.split(places, breaks)]
+
+
+def mask_long_rows(masking: str, count: int = 400) -> list[np.ndarray]:
+    """The sorted targets of rows of 512 tokens, of which one in 20 is asked for."""
+    ids = np.random.default_rng(0).choice(WORDS, 509)
+    examples = [Example(ids[:250], ids[250:], 0, (0, index)) for index in range(count)]
+    batch = MaskingCollator(VOCABULARY, SPECIAL, WORDS, 512, 0.05, 0, masking)(examples)
+    rows = zip(batch["masked_positions"].numpy(), batch["labels"].numpy(), strict=True)
+    return [np.sort(places[labels != -100]) for places, labels in rows]
+
+
+def test_spans_have_the_lengths_of_spanbert() -> None:
+    # Geometric with 0.2, cut at 10: 3.8 in the mean. Spans that touch look like one, the last is cut by the share.
+    lengths = [length for row in mask_long_rows("spans") for length in runs_of(row)]
+    assert 3.3 < np.mean(lengths) < 4.5
+    assert max(lengths) >= 10
+    single = [length for row in mask_long_rows("words") for length in runs_of(row)]
+    assert np.mean(single) < 1.2
+
+
+@pytest.mark.parametrize("masking", ["words", "spans"])
+def test_where_every_word_is_one_token_the_share_is_exact_and_positions_alike(masking: str) -> None:
+    rows_of_places = mask_long_rows(masking)
+    assert {len(row) for row in rows_of_places} == {round(512 * 0.05)}
+    counts = np.bincount(np.concatenate(rows_of_places), minlength=512)
+    middle = np.concatenate([counts[20:231], counts[271:490]])  # spans begin less often right behind a special token
+    assert middle.mean() == pytest.approx(400 * 26 / 509, rel=0.05)
+    assert counts[[0, 251, 511]].sum() == 0
+
+
+def test_any_split_can_be_asked_for() -> None:
+    collator = MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, mask_split=(0.5, 0.0, 0.5))
+    shown, labels = shown_and_labels(collator(rows(ROWS)))
+    assert within(int((shown == SPECIAL["[MASK]"]).sum()), len(labels), 0.5)
+    assert within(int((shown == labels).sum()), len(labels), 0.5)

@@ -3,83 +3,82 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bertpre.data.store import PARTS, StoreWriter, entropy, open_shards, read_manifest
+from bertpre.data.store import PARTS, entropy, finish_store, join_shards, open_shards, read_manifest, write_shard
 from bertpre.errors import UserError
 
 DOCUMENTS = [[[5, 6, 7], [8]], [[9, 9]], [[5], [6], [5, 5]]]
 
 
-def write(folder: Path, vocab_size: int = 100, shard_tokens: int = 1 << 24) -> Path:
-    writer = StoreWriter(folder / "data", vocab_size, shard_tokens)
-    for document in DOCUMENTS:
-        writer.add("train", document)
-    writer.add("validation", [[7, 7, 7]])
-    writer.close(tokenizer_hash="abc")
+def add(
+    folder: Path, name: str, split: str, documents: list[list[list[int]]], dtype: type = np.uint16
+) -> dict[str, Any]:
+    sentences = [sentence for document in documents for sentence in document]
+    tokens = np.array([token for sentence in sentences for token in sentence], dtype=dtype)
+    return write_shard(
+        folder, name, split, tokens, np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
+    )
+
+
+def write(folder: Path) -> Path:
+    partial = folder / "data.partial"
+    partial.mkdir()
+    (partial / "part-00000.texts").write_text("left over")
+    shards = [add(partial, "a", "train", DOCUMENTS[:1]), add(partial, "b", "train", DOCUMENTS[1:])]
+    shards += [add(partial, "c", "validation", [[[7, 7, 7]]])]
+    finish_store(partial, folder / "data", shards, {"tokenizer_hash": "abc"})
     return folder / "data"
 
 
 def test_a_shard_holds_tokens_and_where_sentences_and_documents_begin(tmp_path: Path) -> None:
-    (shard,) = open_shards(write(tmp_path), "train", "abc")
-    assert shard.tokens.tolist() == [5, 6, 7, 8, 9, 9, 5, 6, 5, 5]
-    assert shard.sentences.tolist() == [0, 3, 4, 6, 7, 8, 10]
-    assert shard.documents.tolist() == [0, 2, 3, 6]
+    _, shard = open_shards(write(tmp_path), "train", "abc")
+    assert shard.tokens.tolist() == [9, 9, 5, 6, 5, 5]
+    assert shard.sentences.tolist() == [0, 2, 3, 4, 6]
+    assert shard.documents.tolist() == [0, 1, 4]
 
 
-@pytest.mark.parametrize(("vocab_size", "dtype"), [(100, np.uint16), (65536, np.uint16), (65537, np.uint32)])
-def test_tokens_take_two_bytes_where_the_vocabulary_allows(vocab_size: int, dtype: type, tmp_path: Path) -> None:
-    assert open_shards(write(tmp_path, vocab_size), "train")[0].tokens.dtype == dtype
-
-
-def test_the_largest_id_of_a_vocabulary_survives(tmp_path: Path) -> None:
-    writer = StoreWriter(tmp_path / "data", 65536)
-    writer.add("train", [[65535]])
-    writer.close()
-    assert open_shards(tmp_path / "data", "train")[0].tokens.tolist() == [65535]
+def test_small_shards_become_one(tmp_path: Path) -> None:
+    entries = [add(tmp_path, "a", "train", DOCUMENTS[:1]), add(tmp_path, "b", "train", DOCUMENTS[1:])]
+    joined, whole = join_shards(tmp_path, "joined", entries), add(tmp_path, "whole", "train", DOCUMENTS)
+    assert joined == {**whole, "name": "joined"}
 
 
 def test_shards_are_memory_mapped(tmp_path: Path) -> None:
-    (shard,) = open_shards(write(tmp_path), "train")
+    shard = open_shards(write(tmp_path), "train")[0]
     assert isinstance(shard.tokens, np.memmap)
 
 
 def test_nothing_stands_in_its_place_before_it_is_whole(tmp_path: Path) -> None:
-    writer = StoreWriter(tmp_path / "data", 100, shard_tokens=1)
-    writer.add("train", DOCUMENTS[0])
-    assert not (tmp_path / "data").exists()
     with pytest.raises(UserError, match="run `bertpre prepare`"):
         open_shards(tmp_path / "data", "train")
 
 
-def test_what_a_killed_writer_left_does_not_get_into_the_next_store(tmp_path: Path) -> None:
-    killed = StoreWriter(tmp_path / "data", 100, shard_tokens=1)
-    for document in DOCUMENTS:
-        killed.add("validation", document)
+def test_what_is_not_of_the_store_does_not_stay(tmp_path: Path) -> None:
     store = write(tmp_path)
-    assert len(open_shards(store, "validation")) == 1
     assert not store.with_name("data.partial").exists()
-    assert len(list(store.iterdir())) == 2 * len(PARTS) + 1
+    assert len(list(store.iterdir())) == 3 * len(PARTS) + 1
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_flipped_byte_is_found_when_the_store_is_opened(part: str, tmp_path: Path) -> None:
     store = write(tmp_path)
-    file = store / f"train-00000.{part}.npy"
+    file = store / f"a.{part}.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(UserError, match=f"train-00000.{part}.npy is missing or damaged"):
+    with pytest.raises(UserError, match=f"a.{part}.npy is missing or damaged"):
         open_shards(store, "train")
     assert open_shards(store, "validation")
 
 
 def test_a_missing_file_is_found_when_the_store_is_opened(tmp_path: Path) -> None:
     store = write(tmp_path)
-    (store / "train-00000.tokens.npy").unlink()
-    with pytest.raises(UserError, match="train-00000.tokens.npy is missing or damaged"):
+    (store / "a.tokens.npy").unlink()
+    with pytest.raises(UserError, match="a.tokens.npy is missing or damaged"):
         open_shards(store, "train")
 
 
@@ -96,17 +95,11 @@ def test_a_damaged_manifest_is_a_users_message(tmp_path: Path) -> None:
 
 
 def test_the_manifest_counts_every_shard(tmp_path: Path) -> None:
-    manifest = read_manifest(write(tmp_path, shard_tokens=3))
-    assert len(manifest["shards"]) == 3  # documents of 4, of 2 and 4 tokens; and one for validation
+    manifest = read_manifest(write(tmp_path))
+    assert [shard["name"] for shard in manifest["shards"]] == ["a", "b", "c"]
     assert (manifest["documents"], manifest["sentences"], manifest["tokens"]) == (4, 7, 13)
     assert manifest["tokenizer_hash"] == "abc"
     assert json.loads(json.dumps(manifest)) == manifest
-
-
-def test_the_unigram_entropy_is_of_the_training_part(tmp_path: Path) -> None:
-    counts = {5: 4, 6: 2, 7: 1, 8: 1, 9: 2}
-    expected = -sum(count / 10 * math.log(count / 10) for count in counts.values())
-    assert read_manifest(write(tmp_path))["unigram_entropy"] == pytest.approx(expected)
 
 
 def test_entropy_is_in_nats() -> None:

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from bertpre.data import sample
-from bertpre.data.tokenizer import SPECIAL_TOKENS, encode_sentences, fingerprint, learn_tokenizer, load_tokenizer
+from bertpre.data.tokenizer import SPECIAL_TOKENS, fingerprint, learn_tokenizer, load_tokenizer
 from bertpre.errors import UserError
 
 
@@ -50,18 +50,11 @@ def test_a_sentence_survives_the_round_trip(tokenizer: PreTrainedTokenizerBase) 
 
 
 def test_a_pair_is_laid_out_as_bert_wants_it(tokenizer: PreTrainedTokenizerBase) -> None:
-    first, second = encode_sentences(tokenizer, ["the film", "the script was dull"])
+    first, second = (tokenizer.encode(text, add_special_tokens=False) for text in ("the film", "the script was dull"))
     encoded = tokenizer("the film", "the script was dull")
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     assert encoded["input_ids"] == [cls, *first, sep, *second, sep]
     assert encoded["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-
-
-def test_encoding_many_sentences_adds_no_special_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
-    sentences = ["the film", "", "the script was dull"]
-    expected = [tokenizer.encode(sentence, add_special_tokens=False) for sentence in sentences]
-    assert encode_sentences(tokenizer, sentences) == expected
-    assert encode_sentences(tokenizer, []) == []
 
 
 def test_special_tokens_written_in_a_text_are_understood_as_a_stock_tokenizer_does(
@@ -71,14 +64,14 @@ def test_special_tokens_written_in_a_text_are_understood_as_a_stock_tokenizer_do
 
 
 def test_an_unknown_character_becomes_unk(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert encode_sentences(tokenizer, ["☃"]) == [[tokenizer.unk_token_id]]
+    assert tokenizer.encode("☃", add_special_tokens=False) == [tokenizer.unk_token_id]
 
 
 def test_lowercasing_is_a_choice() -> None:
     corpus = ["The film The film THE FILM"] * 5
     lower = learn_tokenizer(iter(corpus), 128, lowercase=True, max_length=64)
     cased = learn_tokenizer(iter(corpus), 128, lowercase=False, max_length=64)
-    assert encode_sentences(lower, ["The FILM"]) == encode_sentences(lower, ["the film"])
+    assert lower.encode("The FILM") == lower.encode("the film")
     assert cased.tokenize("The") == ["The"]
     assert fingerprint(lower) != fingerprint(cased)
 

@@ -1,0 +1,127 @@
+"""`prepare` on all of IMDB next to the tokenizer alone and to an in-memory builder; prints one JSON line.
+
+    python benchmarks/prepare_imdb.py [FOLDER OR HUB ID] [COPIES] [ROUNDS]     (default: stanfordnlp/imdb 1 3)
+
+Each measurement is a process of its own, so that its peak memory is its own (with its worker processes'). They take
+turns; medians are reported. COPIES gives the corpus several times over, each copy's texts made different.
+"""
+
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SPLITS = ("train", "unsupervised")
+
+
+def read_texts(path: str) -> Iterator[str]:
+    """The texts that recipe imdb-mini-cpu pretrains on."""
+    from bertpre.data.corpus import read_documents
+
+    return (document.text for document in read_documents(path, split="+".join(SPLITS)))
+
+
+def write_copies(path: str, copies: int, folder: Path) -> None:
+    """The corpus as Parquet, `copies` times; a number in front of each text keeps copies from being duplicates."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = list(read_texts(path))
+    with pq.ParquetWriter(folder / "train.parquet", pa.schema([("text", pa.string())])) as writer:
+        for copy in range(copies):
+            writer.write_table(pa.table({"text": [f"{copy} {text}" if copy else text for text in texts]}))
+
+
+def prepare(folder: str) -> dict[str, float]:
+    """bertpre: reading, cleaning, duplicates, vocabulary, sentences, encoding, checksums, audit, pairs."""
+    from bertpre.prepare import prepare
+    from bertpre.recipe import load_recipe
+
+    with tempfile.TemporaryDirectory() as output_dir:
+        overrides = [f"corpus.path={folder}", "corpus.split=train", f"output_dir={output_dir}/run"]
+        start = time.perf_counter()
+        figures = prepare(load_recipe("imdb-mini-cpu", overrides))
+        seconds = time.perf_counter() - start
+        shutil.copytree(f"{output_dir}/run/tokenizer", Path(folder) / "tokenizer", dirs_exist_ok=True)
+    return {"seconds": seconds, "tokens": figures["tokens"]}
+
+
+def tokenizer_alone(folder: str) -> dict[str, float]:
+    """`encode_batch_fast` of the tokenizers library on the same texts, which lie in memory, on all cores."""
+    from tokenizers import Tokenizer
+
+    texts = list(read_texts_of(folder))
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer/tokenizer.json")
+    start, tokens = time.perf_counter(), 0
+    for first in range(0, len(texts), 1000):
+        encodings = tokenizer.encode_batch_fast(texts[first : first + 1000], add_special_tokens=False)
+        tokens += sum(len(encoding.ids) for encoding in encodings)
+    return {"seconds": time.perf_counter() - start, "tokens": tokens}
+
+
+def in_memory(folder: str) -> dict[str, float]:
+    """What a script does in an hour: all texts in a list, sentences at ". ", one tokenizer call each, Python lists."""
+    from transformers import BertTokenizer
+
+    tokenizer = BertTokenizer.from_pretrained(f"{folder}/tokenizer")
+    start = time.perf_counter()
+    texts = list(read_texts_of(folder))
+    sentences = [text.split(". ") for text in texts]
+    ids = [[tokenizer.encode(sentence, add_special_tokens=False) for sentence in document] for document in sentences]
+    return {"seconds": time.perf_counter() - start, "tokens": sum(len(part) for document in ids for part in document)}
+
+
+def read_texts_of(folder: str) -> list[str]:
+    """The texts of the Parquet file that `write_copies` made."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(f"{folder}/train.parquet").column("text").to_pylist()
+
+
+def measured(name: str, folder: Path) -> dict[str, float]:
+    """Run one of the three in a process of its own; adds the peak memory of it and its children, in MB."""
+    code = f"import benchmarks.prepare_imdb as b; b.report({name!r}, {str(folder)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def report(name: str, folder: str) -> None:
+    """In the measuring process: run, then print the figures."""
+    figures = globals()[name](folder)
+    peaks = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    print(json.dumps(figures | {"peak_memory_mb": peaks[0], "largest_worker_mb": peaks[1]}))
+
+
+def main(path: str, copies: int, rounds: int) -> None:
+    """Measure and print."""
+    names = ("prepare", "tokenizer_alone") + (("in_memory",) if copies == 1 else ())
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        write_copies(path, copies, Path(folder))
+        for _ in range(rounds):
+            for name in names:
+                figures[name].append(measured(name, Path(folder)))
+    line = {"benchmark": "prepare_imdb", "copies": copies, "rounds": rounds, "cores": len(os.sched_getaffinity(0))}
+    for name, rows in figures.items():
+        medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        line[name] = {key: round(value, 1) for key, value in medians.items()}
+        line[name]["tokens_per_second"] = round(medians["tokens"] / medians["seconds"])
+    own = line["prepare"]["tokens_per_second"]
+    line["prepare_relative_to"] = {name: round(own / line[name]["tokens_per_second"], 2) for name in names}
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    main(
+        arguments[0] if arguments else "stanfordnlp/imdb",
+        int(arguments[1]) if len(arguments) > 1 else 1,
+        int(arguments[2]) if len(arguments) > 2 else 3,
+    )

@@ -1,0 +1,191 @@
+"""Parts: runs of consecutive documents, cleaned and then encoded together, each a pure function of its documents.
+
+So workers can take parts in any order, on any machine, and the store's bytes are the same; and a part that is already
+there need not be made again.
+"""
+
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertpre.data.cleaning import clean_text
+from bertpre.data.encoder import Encoder
+from bertpre.data.randomness import uniform
+from bertpre.data.sentences import split_sentences
+from bertpre.data.store import SPLITS, write_shard
+
+PART_CHARACTERS = 1 << 24
+SEPARATOR = "\0"  # between cleaned texts, which hold no control characters
+SPLIT_KEY = 0x5EED  # sets the draw of the validation documents apart from the masks' numbers
+LINE_SAMPLE = 16  # one line in so many, chosen by its checksum, is looked at for repeats
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the documents of a part are encoded and divided."""
+
+    tokenizer: str  # folder
+    tokenizer_hash: str
+    validation_fraction: float
+    seed: int
+
+
+def cut_into_parts(texts: Iterable[str], characters: int = PART_CHARACTERS) -> Iterator[list[str]]:
+    """Group consecutive texts into parts of at least this size; a remainder of less than half joins the last."""
+    whole: list[str] = []
+    growing: list[str] = []
+    size = 0
+    for text in texts:
+        growing.append(text)
+        size += len(text)
+        if size >= characters:
+            if whole:
+                yield whole
+            whole, growing, size = growing, [], 0
+    if size >= characters // 2 and whole:
+        yield whole
+        whole = []
+    if whole or growing:
+        yield whole + growing
+
+
+def clean_part(folder: Path, number: int, texts: list[str], min_characters: int = 1) -> dict[str, Any]:
+    """Clean a part's documents and write them down with their digests; returns its facts.
+
+    Where the part is already there, made from the same texts, it is left as it is.
+    """
+    stem = part_stem(folder, number)
+    origin = hashlib.blake2b(SEPARATOR.join([str(min_characters), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
+    known = read_facts(stem, "clean")
+    if known is not None and known["origin"] == origin:
+        return known
+    dropped: Counter[str] = Counter()
+    kept = []
+    for text in map(clean_text, texts):
+        if not text:
+            dropped["empty"] += 1
+        elif len(text) < min_characters:
+            dropped["too short"] += 1
+        else:
+            kept.append(text)
+    np.save(f"{stem}.digests.npy", digests_of(kept), allow_pickle=False)
+    Path(f"{stem}.texts").write_bytes(SEPARATOR.join(kept).encode())
+    facts = {"origin": origin, "documents": len(texts), "kept": len(kept), "dropped": dict(dropped)}
+    return write_facts(stem, "clean", facts)
+
+
+def digests_of(texts: list[str]) -> np.ndarray:
+    """A digest of each text, (N, 2), uint64: equal texts have equal ones."""
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
+
+
+def read_digests(folder: Path, number: int) -> np.ndarray:
+    """The digests of a cleaned part's texts, (N, 2)."""
+    return np.load(f"{part_stem(folder, number)}.digests.npy", allow_pickle=False)
+
+
+def read_texts(folder: Path, number: int, keep: np.ndarray | None = None) -> list[str]:
+    """The cleaned texts of a part: those marked in `keep`, (N,), or all."""
+    content = Path(f"{part_stem(folder, number)}.texts").read_bytes().decode()
+    texts = content.split(SEPARATOR) if content else []
+    return texts if keep is None else list(compress(texts, keep.tolist()))
+
+
+def encode_part(folder: Path, number: int, keep: np.ndarray, cut: Cut) -> dict[str, Any]:
+    """Split and encode the documents of a cleaned part that are marked in `keep`, (N,); returns its facts.
+
+    Writes a shard of training documents and one of validation documents, which are chosen by their digests.
+    """
+    stem = part_stem(folder, number)
+    cleaned = read_facts(stem, "clean")["origin"]
+    origin = hashlib.blake2b(f"{cleaned} {cut}".encode() + keep.tobytes()).hexdigest()
+    known = read_facts(stem, "encode")
+    if known is not None and known["origin"] == origin:
+        return known
+    encoder = load_encoder(cut.tokenizer, cut.tokenizer_hash)
+    documents = [split_sentences(text) for text in read_texts(folder, number, keep)]
+    sentences = [sentence for document in documents for sentence in document]
+    encoded = Encoded(*encoder.encode(sentences), np.array([len(document) for document in documents], dtype=np.int64))
+    digests = read_digests(folder, number)[keep]
+    is_validation = uniform(SPLIT_KEY, cut.seed, digests[:, 0], digests[:, 1]) < cut.validation_fraction
+    shards = []
+    for split, chosen in zip(SPLITS, (~is_validation, is_validation), strict=True):
+        tokens, sentence_lengths, document_lengths = encoded.select(chosen)
+        if split == "train":
+            counts = np.bincount(tokens, minlength=encoder.vocab_size)
+            np.save(f"{stem}.counts.npy", counts, allow_pickle=False)
+        if len(document_lengths):
+            tokens = tokens.astype(np.uint16 if encoder.vocab_size <= 1 << 16 else np.uint32)
+            shards.append(
+                write_shard(folder, f"{Path(stem).name}.{split}", split, tokens, sentence_lengths, document_lengths)
+            )
+    lost = len(documents) - sum(shard["documents"] for shard in shards)
+    facts = {"origin": origin, "no_token": lost, "shards": shards, "lines": sampled_lines(sentences)}
+    return write_facts(stem, "encode", facts)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The documents of a part: token ids of all sentences, (T,), their offsets, (S + 1,), sentences of each, (D,)."""
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+    sentences: np.ndarray
+
+    def select(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens, sentence lengths and document lengths of the documents marked in `chosen`, (D,).
+
+        A sentence without a token is left out, and so is a document without a sentence.
+        """
+        lengths = np.diff(self.offsets)
+        owner = np.repeat(np.arange(len(self.sentences)), self.sentences)
+        kept = chosen[owner] & (lengths > 0)
+        per_document = np.bincount(owner[kept], minlength=len(self.sentences))
+        return self.tokens[np.repeat(kept, lengths)], lengths[kept], per_document[per_document > 0]
+
+
+@lru_cache(maxsize=1)
+def load_encoder(folder: str, tokenizer_hash: str) -> Encoder:
+    """A worker's encoder of the tokenizer with this hash, which remembers words from part to part."""
+    return Encoder.load(Path(folder))
+
+
+def sampled_lines(sentences: list[str]) -> list[int]:
+    """Checksums of a sample of the sentences; a sentence is in it always or never, so repeats show as in the whole."""
+    sums = ((zlib.crc32(line), line) for line in (sentence.encode() for sentence in sentences))
+    return [first << 32 | zlib.crc32(line, first) for first, line in sums if first % LINE_SAMPLE == 0]
+
+
+def read_token_counts(folder: Path, number: int) -> np.ndarray:
+    """How often each token occurs in an encoded part's training documents, (V,)."""
+    return np.load(f"{part_stem(folder, number)}.counts.npy", allow_pickle=False)
+
+
+def part_stem(folder: Path, number: int) -> str:
+    """The beginning of the names of a part's files."""
+    return str(folder / f"part-{number:05d}")
+
+
+def read_facts(stem: str, stage: str) -> dict[str, Any] | None:
+    """What a finished stage of a part wrote down; None where it is not finished."""
+    file = Path(f"{stem}.{stage}.json")
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def write_facts(stem: str, stage: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """Mark a stage of a part as finished; the file appears whole."""
+    file = Path(f"{stem}.{stage}.json")
+    partial = file.with_name(file.name + ".partial")
+    partial.write_text(json.dumps(facts))
+    partial.replace(file)
+    return facts

@@ -1,0 +1,113 @@
+"""`bertpre prepare`: the same bytes for any number of workers and any number of kills; what is dropped is counted."""
+
+import json
+import random
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertpre.prepare
+from bertpre.data import sample
+from bertpre.data.parts import cut_into_parts
+from bertpre.errors import UserError
+from bertpre.recipe import load_recipe
+from bertpre.run_directory import read_results
+from tests.helpers import run_cli, tree_hash
+
+SMALL_PARTS = """
+from functools import partial
+import bertpre.prepare
+from bertpre.data.parts import cut_into_parts
+bertpre.prepare.cut_into_parts = partial(cut_into_parts, characters=8000)
+"""
+KILLED_IN_CALL = """
+import os, signal
+calls = []
+for name in ("clean_part", "encode_part"):
+    def wrapped(*arguments, original=getattr(bertpre.prepare, name)):
+        calls.append(name)
+        if len(calls) == {call}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments)
+    setattr(bertpre.prepare, name, wrapped)
+"""
+
+Prepare = Callable[..., Path]
+
+
+@pytest.fixture
+def prepare(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
+    """Prepare the tiny recipe, cut into parts of some reviews, in a folder of its own; returns the folder."""
+    monkeypatch.setattr(bertpre.prepare, "cut_into_parts", partial(cut_into_parts, characters=8000))
+
+    def prepare(name: str, *overrides: str) -> Path:
+        bertpre.prepare.prepare(load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", *overrides]))
+        return tmp_path / name
+
+    return prepare
+
+
+def write_documents(file: Path, texts: list[str]) -> Path:
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return file
+
+
+def prepared(run: Path) -> dict[str, Any]:
+    return read_results(run)["prepare"]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_the_bytes_do_not_depend_on_the_number_of_workers(prepare: Prepare, workers: int) -> None:
+    one, several = prepare("one", "prepare.workers=1"), prepare("several", f"prepare.workers={workers}")
+    assert len(list((one / "data").glob("part-*.train.tokens.npy"))) > 5
+    for folder in ("data", "tokenizer"):
+        assert tree_hash(one / folder) == tree_hash(several / folder)
+
+
+def test_killed_and_continued_is_never_killed(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:
+    whole, target = prepare("whole", "prepare.workers=1"), tmp_path / "killed"
+    arguments = ("prepare", tiny_recipe, f"output_dir={target}", "prepare.workers=1")
+    for call in random.Random(4).sample(range(1, 30), 3):
+        done = run_cli(*arguments, code=SMALL_PARTS + KILLED_IN_CALL.format(call=call))
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert not (target / "data").exists()
+    assert run_cli(*arguments, code=SMALL_PARTS).returncode == 0
+    for folder in ("data", "tokenizer"):
+        assert tree_hash(whole / folder) == tree_hash(target / folder)
+    assert not list(target.rglob("*.partial"))
+
+
+def test_a_corpus_that_changed_between_two_attempts_is_read_anew(prepare: Prepare, tmp_path: Path) -> None:
+    texts = [document.text for document in sample.generate("train", 60)]
+    file = write_documents(tmp_path / "a.jsonl", texts)
+    (tmp_path / "again").mkdir()
+    with pytest.raises(UserError, match="fewer than two documents"):
+        prepare("again", f"corpus.path={file}", "corpus.split=train", "pairs.validation_fraction=0.0001")
+    write_documents(file, texts[30:])
+    arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null")
+    again, fresh = prepare("again", *arguments), prepare("fresh", *arguments)
+    assert tree_hash(again / "data") == tree_hash(fresh / "data")
+
+
+def test_what_is_dropped_is_counted_by_reason(prepare: Prepare, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    texts = [document.text for document in sample.generate("train", 40)]
+    write_documents(folder / "train.jsonl", [*texts, "<br/>", texts[0] + " ", texts[1], "short", texts[39]])
+    write_documents(folder / "test.jsonl", [texts[2], "elsewhere", f"<i>{texts[3]}</i>"])
+    run = prepare(
+        "run", f"corpus.path={folder}", "corpus.split=train", "corpus.held_out=test", "corpus.min_characters=10"
+    )
+    assert prepared(run)["dropped"] == {"empty": 1, "duplicate": 3, "too short": 1, "held out": 2}
+    assert prepared(run)["documents"] == 38
+
+
+def test_the_audit_knows_repeated_lines_and_unknown_tokens(prepare: Prepare, tmp_path: Path) -> None:
+    texts = [f"{document.text} This very line is in each of them." for document in sample.generate("train", 60)]
+    run = prepare("run", f"corpus.path={write_documents(tmp_path / 'a.jsonl', texts)}", "corpus.split=train")
+    assert 0 <= prepared(run)["repeated_line_share"] < 1
+    assert prepared(run)["unknown_share"] == 0

@@ -1,0 +1,53 @@
+"""The encoder with a memory of words gives the stock tokenizer's ids, whatever the text."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerBase
+
+from bertpre.data import sample
+from bertpre.data.cleaning import clean_text
+from bertpre.data.encoder import Encoder
+from bertpre.data.tokenizer import learn_tokenizer
+
+WORDS = st.sampled_from(
+    ["the", "film", "isn't", "U.S.", "e-mail", "[MASK]", "Σίσυφος", "ΟΔΟΣ", "映画です", "日 本", "a" * 120]
+)
+TEXTS = st.lists(st.one_of(WORDS, st.text(max_size=12)), max_size=8).map(" ".join)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    texts = [document.text for document in sample.generate("train", 60)] + [
+        "Σίσυφος ΟΔΟΣ 映画です 日 本 naïve café"
+    ] * 3
+    return learn_tokenizer(iter(texts), vocab_size=640, lowercase=request.param, max_length=64)
+
+
+def expected(tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> list[list[int]]:
+    return [tokenizer.encode(sentence, add_special_tokens=False) for sentence in sentences]
+
+
+def encoded(encoder: Encoder, sentences: list[str]) -> list[list[int]]:
+    tokens, offsets = encoder.encode(sentences)
+    assert offsets[0] == 0
+    assert offsets[-1] == len(tokens)
+    return [part.tolist() for part in np.split(tokens, offsets[1:-1])] if sentences else []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(TEXTS, max_size=5), st.sampled_from([0, 1 << 22]))
+def test_ids_are_those_of_the_stock_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], most_ids: int
+) -> None:
+    sentences = [line for text in texts for line in clean_text(text).split("\n")]
+    encoder = Encoder(tokenizer.backend_tokenizer, most_ids)
+    for _ in range(2):  # the second time from memory, or with the memory just emptied
+        assert encoded(encoder, sentences) == expected(tokenizer, sentences)
+
+
+def test_nothing_gives_nothing(tokenizer: PreTrainedTokenizerBase) -> None:
+    encoder = Encoder(tokenizer.backend_tokenizer)
+    assert encoded(encoder, []) == []
+    assert encoded(encoder, ["", "the", ""]) == [[], *expected(tokenizer, ["the"]), []]

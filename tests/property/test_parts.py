@@ -1,0 +1,66 @@
+"""Parts: nothing is lost or doubled, and the store's bytes depend on the documents alone."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertpre.data.parts import Encoded, clean_part, cut_into_parts, digests_of, read_digests, read_texts
+from bertpre.data.store import map_shard, write_shard
+
+texts = st.lists(st.text(max_size=30), max_size=30)
+sentence = st.lists(st.integers(0, 65535), max_size=6)
+documents = st.lists(st.lists(sentence, max_size=5), min_size=1, max_size=12)
+
+
+@given(texts, st.integers(1, 60))
+def test_parts_hold_every_text_once_and_in_order(texts: list[str], characters: int) -> None:
+    parts = list(cut_into_parts(iter(texts), characters))
+    assert [text for part in parts for text in part] == texts
+    sizes = [sum(map(len, part)) for part in parts]
+    assert all(size >= characters for size in sizes[:-1])
+    assert len(parts) < 2 or sizes[-1] >= characters // 2
+    assert all(parts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, st.integers(1, 5))
+def test_cleaned_texts_come_back_with_a_digest_each(texts: list[str], min_characters: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        facts = clean_part(folder, 3, texts, min_characters)
+        cleaned = read_texts(folder, 3)
+        assert facts["documents"] == len(texts)
+        assert facts["kept"] == len(cleaned) == len(texts) - sum(facts["dropped"].values())
+        assert all(len(text) >= min_characters for text in cleaned)
+        digests = read_digests(folder, 3)
+        assert digests.tolist() == digests_of(cleaned).tolist()
+        assert len(np.unique(digests, axis=0)) == len(set(cleaned))
+        keep = np.arange(len(cleaned)) % 2 == 0
+        assert read_texts(folder, 3, keep) == cleaned[::2]
+        files = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+        assert clean_part(folder, 3, texts, min_characters) == facts
+        assert files == {file: file.stat().st_mtime_ns for file in folder.iterdir()}  # it was there already
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents, st.randoms(use_true_random=False))
+def test_chosen_documents_are_written_whole(documents: list[list[list[int]]], random: object) -> None:
+    sentences = [sentence for document in documents for sentence in document]
+    tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.uint16)
+    offsets = np.concatenate([[0], np.cumsum([len(sentence) for sentence in sentences])]).astype(np.int64)
+    encoded = Encoded(tokens, offsets, np.array(list(map(len, documents))))
+    chosen = np.array([random.random() < 0.5 for _ in documents])
+    expected = [
+        list(filter(None, document)) for document, is_chosen in zip(documents, chosen, strict=True) if is_chosen
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        entry = write_shard(Path(name), "a", "train", *encoded.select(chosen))
+        shard = map_shard(Path(name), "a")
+        parts = [part.tolist() for part in np.split(shard.tokens, shard.sentences[1:-1])] if len(shard.tokens) else []
+        read = [parts[start:end] for start, end in zip(shard.documents, shard.documents[1:], strict=False)]
+    assert read == list(filter(None, expected))
+    assert entry["documents"] == len(read)
+    assert entry["tokens"] == sum(len(sentence) for document in read for sentence in document)
