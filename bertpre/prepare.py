@@ -76,8 +76,15 @@ def write_store(recipe: Recipe, folder: Path) -> dict[str, Any]:
 def corpus_documents(recipe: Recipe, split: str | None = None) -> Iterator[Document]:
     """The documents of the recipe's corpus, as they come, or of another split of it."""
     corpus = recipe.corpus
-    limit = corpus.limit if split is None else None
-    return read_documents(corpus.path, corpus.name, split or corpus.split, corpus.text_column, limit=limit)
+    return read_documents(
+        corpus.path,
+        corpus.name,
+        split or corpus.split,
+        corpus.text_column,
+        limit=corpus.limit if split is None else None,
+        text_unit=corpus.text_unit,
+        streaming=corpus.streaming,
+    )
 
 
 def choose_documents(recipe: Recipe, work: Path, parts: int, dropped: Counter[str]) -> list[np.ndarray]:
@@ -167,8 +174,11 @@ def audit(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """What the training part holds: quantiles of lengths, and the first epoch's pairs."""
     shards, pairs = open_shards(folder / "data", "train"), recipe.pairs
     longest = recipe.training.phases[0].max_length
-    plan, _ = PairDataset(shards, longest, recipe.seed, pairs.short_seq_prob, pairs.random_next_prob).plan(0)
-    return audit_pairs(plan[:, 1:]) | audit_lengths(shards)
+    probabilities = pairs.short_seq_prob, pairs.random_next_prob
+    dataset = PairDataset(shards, longest, recipe.seed, *probabilities, pairs.kind)
+    counts = {"pairs": sum(len(dataset.plan_shard(0, number)) for number in range(len(shards)))}
+    balance = audit_pairs(dataset.plan(0)[0][:, 2:]) if pairs.kind != "none" else {}
+    return counts | balance | audit_lengths(shards)
 
 
 def closing_lines(figures: dict[str, Any]) -> Iterator[str]:
@@ -186,7 +196,8 @@ def closing_lines(figures: dict[str, Any]) -> Iterator[str]:
         f"  unknown tokens {figures['unknown_share']:.3%}, repeated lines {figures['repeated_line_share']:.1%}; "
         f"unigram entropy {figures['unigram_entropy']:.3f} nats: the MLM loss of a model that ignores context"
     )
-    yield (
-        f"  NSP: {figures['random_next_share']:.1%} random; lengths alone beat the commoner label by "
-        f"{figures['lengths_tell']:+.1%}"
-    )
+    if "lengths_tell" in figures:
+        yield (
+            f"  pairs: {figures['random_next_share']:.1%} with label 1; lengths alone beat the commoner label by "
+            f"{figures['lengths_tell']:+.1%}"
+        )

@@ -55,7 +55,7 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         "tokens": trainer.tokens,
         "seconds": trainer.elapsed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "validation": {name: validation[name] for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")},
+        "validation": {name: validation[name] for name in figures_of(recipe)},
         "unigram_entropy": facts["unigram_entropy"],
         "fillings": fill_masks(model, tokenizer, data.validation_shards[0]),
     }
@@ -65,11 +65,21 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         write_results(folder, "pretrain", figures)
         print(
             f"pretrain: {figures['steps']:,} steps, {figures['tokens']:,} tokens in {figures['seconds']:.0f} s; "
-            f"validation MLM loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f}), "
-            f"NSP accuracy {validation['nsp_accuracy']:.3f}"
+            f"validation MLM loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f})"
+            + (f", {recipe.pairs.kind.upper()} accuracy {validation['nsp_accuracy']:.3f}" if has_pairs(recipe) else "")
         )
     accelerator.wait_for_everyone()
     return figures
+
+
+def has_pairs(recipe: Recipe) -> bool:
+    """Whether the examples are pairs with a label."""
+    return recipe.pairs.kind != "none"
+
+
+def figures_of(recipe: Recipe) -> tuple[str, ...]:
+    """The names of the validation figures that mean something."""
+    return ("mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs(recipe) else ())
 
 
 def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreConfig:
@@ -95,6 +105,7 @@ class PretrainingData:
         self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
         shards = open_shards(folder, "train", vocabulary_hash)
         self.phases, self.global_batch_size = training.phases, training.global_batch_size
+        self.sep_token_id = tokenizer.sep_token_id
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         self.micro_batch_sizes = [
             micro_batch_size(training.global_batch_size, p, accelerator.num_processes) for p in self.phases
@@ -109,7 +120,8 @@ class PretrainingData:
     def dataset(self, recipe: Recipe, shards: list[Shard], phase: Phase) -> PairDataset:
         """The pairs of some shards at one phase's length."""
         pairs = recipe.pairs
-        return PairDataset(shards, phase.max_length, recipe.seed, pairs.short_seq_prob, pairs.random_next_prob)
+        probabilities = pairs.short_seq_prob, pairs.random_next_prob
+        return PairDataset(shards, phase.max_length, recipe.seed, *probabilities, pairs.kind, self.sep_token_id)
 
     def collator(self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:
         """The masking at one phase's length."""

@@ -31,6 +31,8 @@ class Corpus(Section):
     split: str = "train"  # several are joined by +: train+unsupervised
     text_column: str = "text"
     limit: Count | None = None  # only the first documents of each split
+    text_unit: Literal["line", "paragraph", "document"] = "line"  # what a document is in a .txt file
+    streaming: bool = False  # read a Hub dataset from the network, without a copy on the disk
     held_out: str | None = None  # a split whose texts are dropped wherever they occur, e.g. test
     min_characters: Count = 1  # shorter documents are dropped
 
@@ -52,8 +54,9 @@ class Tokenizer(Section):
 class Pairs(Section):
     """How documents become segment pairs (Devlin et al. 2018, section 3.1 and appendix A.1)."""
 
+    kind: Literal["nsp", "sop", "none"] = "nsp"  # next sentence; order of segments; none: sentences packed full
     short_seq_prob: Share = 0.1
-    random_next_prob: Share = 0.5
+    random_next_prob: Share = 0.5  # sop: of swapped segments
     validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.01  # of the documents, never trained on
 
 

@@ -80,11 +80,10 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
                 f"gives {trained['unigram_entropy']:.3f}",
             ),
             ("MLM accuracy", f"{validation['mlm_accuracy']:.1%}"),
-            (
-                "NSP accuracy",
-                f"{validation['nsp_accuracy']:.1%}; the commoner answer alone gives {majority(results):.1%}",
-            ),
         ]
+        if "nsp_accuracy" in validation:
+            right, guess = validation["nsp_accuracy"], majority(results)
+            rows.append(("NSP accuracy", f"{right:.1%}; the commoner answer alone gives {guess:.1%}"))
     if tuned := results.get("finetune"):
         rows.append(
             ("Fine-tuning", f"{tuned['epochs']} epochs on {tuned['examples']:,} texts, {tuned['seconds'] / 60:.1f} min")
@@ -99,7 +98,7 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 def majority(results: dict[str, Any]) -> float:
     """The share of the commoner NSP label: what knowing nothing gives."""
-    share = results["prepare"]["random_next_share"] if "prepare" in results else 0.5
+    share = results.get("prepare", {}).get("random_next_share", 0.5)
     return max(share, 1 - share)
 
 

@@ -1,7 +1,5 @@
 """The audit of a store: what a user should know about the data before paying for a training on it."""
 
-from typing import Any
-
 import numpy as np
 
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
@@ -23,8 +21,8 @@ def quantiles(lengths: np.ndarray) -> dict[str, int]:
     return {name: int(np.quantile(lengths, share, method="nearest")) for name, share in QUANTILES.items()}
 
 
-def audit_pairs(pairs: np.ndarray) -> dict[str, Any]:
-    """Count an epoch's pairs, (P, 5) as `plan_pairs` returns them: how many, how balanced, and whether lengths tell.
+def audit_pairs(pairs: np.ndarray) -> dict[str, float]:
+    """Look at pairs, (P, 5) as `plan_pairs` returns them: how balanced they are, and whether lengths tell the label.
 
     `lengths_tell` is the accuracy that a decision tree gains over the commoner label on pairs it has not seen, from the
     lengths of the segments alone. Well above zero, NSP would be learned without reading a word.
@@ -39,4 +37,4 @@ def audit_pairs(pairs: np.ndarray) -> dict[str, Any]:
         tree = DecisionTreeClassifier(max_depth=5, random_state=0).fit(lengths[:half], labels[:half])
         commoner = max(labels[half:].mean(), 1 - labels[half:].mean())
         tells = float(tree.score(lengths[half:], labels[half:]) - commoner)
-    return {"pairs": len(pairs), "random_next_share": float(pairs[:, IS_RANDOM_NEXT].mean()), "lengths_tell": tells}
+    return {"random_next_share": float(pairs[:, IS_RANDOM_NEXT].mean()), "lengths_tell": tells}

@@ -1,5 +1,6 @@
 """The corpus: a Hub dataset, local files or the embedded sample, as one stream of documents."""
 
+import glob
 import logging
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
 }  # fmt: skip
+COMPRESSIONS = (".gz", ".zst")
 BATCH_ROWS = 1000
 
 
@@ -37,19 +39,23 @@ def read_documents(
     label_column: str | None = None,
     limit: int | None = None,
     key: str = "corpus",
+    text_unit: str = "line",
+    streaming: bool = False,
 ) -> Iterator[Document]:
     """Read the documents of one split, or of several joined by `+`, without holding them in memory.
 
-    `path` is `sample` (the embedded corpus), a local file or folder, or a Hub id; `limit` keeps the first documents
-    of each split; `key` is the recipe's section that errors name.
+    `path` is `sample` (the embedded corpus), a local file or folder, a pattern such as `texts/**/*.txt`, or a Hub id;
+    `limit` keeps the first documents of each split; `key` is the recipe's section that errors name; `text_unit` is
+    what a document is in a text file (`line`, `paragraph`, `document`); `streaming` reads a Hub dataset without a copy.
     Raises UserError for what is not there: the file, the configuration, the split, a column.
     """
     for part in split.split("+"):
-        rows = (
-            open_sample(part, key)
-            if path == "sample"
-            else open_dataset(path, name, part, text_column, label_column, key)
-        )
+        if path == "sample":
+            rows = open_sample(part, key)
+        else:
+            with failures_explained(path, name, part, key):
+                dataset = load(path, name, part, key, text_unit, streaming)
+            rows = read_rows(dataset, path, name, part, text_column, label_column, key)
         for number, (text, label) in enumerate(rows):
             if number == limit:
                 break
@@ -63,13 +69,18 @@ def open_sample(split: str, key: str) -> Iterator[tuple[str, int]]:
     return ((document.text, document.label) for document in sample.generate(split))
 
 
-def open_dataset(
-    path: str, name: str | None, split: str, text_column: str, label_column: str | None, key: str
+def read_rows(
+    dataset: "Dataset | IterableDataset",
+    path: str,
+    name: str | None,
+    split: str,
+    text_column: str,
+    label_column: str | None,
+    key: str,
 ) -> Iterator[tuple[str, int | None]]:
-    """Texts and labels of one split of a local folder, a local file or a Hub dataset."""
+    """Texts and labels of a dataset, which `path`, `name`, `split` and `key` name in errors."""
     columns = [column for column in (text_column, label_column) if column is not None]
     with failures_explained(path, name, split, key):  # rows are parsed while they stream
-        dataset = load(path, name, split, key)
         found = dataset.column_names or list(next(iter(dataset), {}))
         for column, of in zip(columns, ("text_column", "label_column"), strict=False):
             if column not in found:
@@ -85,7 +96,9 @@ def open_dataset(
                 yield text or "", label
 
 
-def load(path: str, name: str | None, split: str, key: str) -> "Dataset | IterableDataset":
+def load(
+    path: str, name: str | None, split: str, key: str, text_unit: str, streaming: bool
+) -> "Dataset | IterableDataset":
     """A `datasets` dataset: local ones are streamed from their files, Hub ones downloaded once and cached."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.utils.logging import set_verbosity
@@ -93,15 +106,28 @@ def load(path: str, name: str | None, split: str, key: str) -> "Dataset | Iterab
     disable_progress_bars()
     set_verbosity(logging.CRITICAL)  # a failure is told once, by the error it ends in
     local = Path(path)
-    if local.is_file():
+    if files := [path] if local.is_file() else files_of_pattern(path, key):
         if split != "train":
-            raise UserError(f"{key}: {path} is one file, all of it the split 'train'; it has no split {split!r}")
-        return load_dataset(reader(local, key), split="train", streaming=True, **file_options(local))
+            what = "is one file" if local.is_file() else "is a pattern of files"
+            raise UserError(f"{key}: {path} {what}, all of it the split 'train'; it has no split {split!r}")
+        options = builder_options(files, text_unit, key)
+        return load_dataset(options.pop("builder"), split="train", streaming=True, **options)
     if path and local.is_dir():
-        return load_dataset(str(local), name, split=split, streaming=True)
+        by = {} if text_unit == "line" else {"sample_by": text_unit}
+        return load_dataset(str(local), name, split=split, streaming=True, **by)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
-    return load_dataset(path, name, split=split)
+    return load_dataset(path, name, split=split, streaming=streaming)
+
+
+def files_of_pattern(path: str, key: str) -> list[str]:
+    """The files that a pattern with `*`, `?`, `[]` or `**` means, sorted; none for a path without."""
+    if not glob.has_magic(path) or Path(path).exists():
+        return []
+    files = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())
+    if not files:
+        raise UserError(f"{key}.path: the pattern {path!r} matches no file")
+    return files
 
 
 @contextmanager
@@ -125,16 +151,29 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {reason}") from None
 
 
-def reader(file: Path, key: str) -> str:
-    """The `datasets` builder for a file, by its ending."""
-    if file.suffix not in READERS:
-        raise UserError(f"{key}.path: {file} ends in {file.suffix!r}; known endings: {', '.join(READERS)}")
-    return READERS[file.suffix]
+def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any]:
+    """The `datasets` builder for some files of one kind, by their ending, and its arguments."""
+    endings = {ending(Path(file)) for file in files}
+    if unknown := sorted(endings - READERS.keys()):
+        file = next(file for file in files if ending(Path(file)) == unknown[0])
+        raise UserError(
+            f"{key}.path: {file} ends in {unknown[0]!r}; known endings: {', '.join(READERS)}, "
+            f"and each followed by {' or '.join(COMPRESSIONS)}"
+        )
+    if len(endings) > 1:
+        raise UserError(f"{key}.path: files of several kinds ({', '.join(sorted(endings))}); give a pattern for each")
+    (kind,) = endings
+    options = {"builder": READERS[kind], "data_files": files}
+    if kind == ".tsv":
+        options["sep"] = "\t"
+    if kind == ".txt":
+        options["sample_by"] = text_unit
+    return options
 
 
-def file_options(file: Path) -> dict[str, Any]:
-    """Builder arguments for one file; a text file is one document a line."""
-    return {"data_files": str(file)} | ({"sep": "\t"} if file.suffix == ".tsv" else {})
+def ending(file: Path) -> str:
+    """A file's ending, that of a compression left out."""
+    return Path(file.stem).suffix if file.suffix in COMPRESSIONS else file.suffix
 
 
 def first_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ SPAN_STOP, LONGEST_SPAN = 0.2, 10  # SpanBERT's: lengths are 3.8 words in the me
 
 
 class MaskingCollator:
-    """Builds `[CLS] A [SEP] B [SEP]` and masks it (Devlin et al. 2018, section 3.1, task 1).
+    """Builds `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, and masks it (Devlin et al. 2018, section 3.1, task 1).
 
     Of each row's tokens the share `masked_lm_prob` (at least one) become targets; of these the shares in `mask_split`
     show [MASK], a random token, and themselves. Special tokens are never targets and never drawn as replacements.
@@ -46,7 +46,8 @@ class MaskingCollator:
     def __call__(self, examples: list[Example], masked_lm_prob: float | None = None) -> dict[str, torch.Tensor]:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.
 
-        input_ids, attention_mask, token_type_ids: (B, S). next_sentence_label: (B,), 1 where B is random.
+        input_ids, attention_mask, token_type_ids: (B, S). next_sentence_label: (B,), 1 where B is random, -100
+        where there is no B.
         masked_positions: (B, M), unused slots hold 0. labels: (B, M), unused slots hold -100.
         `masked_lm_prob` may be lower here than the collator's own, which gives the number of slots.
         """
@@ -71,12 +72,13 @@ class MaskingCollator:
         lengths = np.zeros(len(examples), dtype=np.int64)
         ids[:, 0] = self.special_ids["[CLS]"]
         for row, example in enumerate(examples):
-            middle = 1 + len(example.a)
-            end = middle + 1 + len(example.b)
+            middle = end = 1 + len(example.a)
             ids[row, 1:middle] = example.a
-            ids[row, middle + 1 : end] = example.b
+            if example.is_random_next != IGNORED:
+                end = middle + 1 + len(example.b)
+                ids[row, middle + 1 : end] = example.b
+                token_types[row, middle + 1 : end + 1] = 1
             ids[row, [middle, end]] = self.special_ids["[SEP]"]
-            token_types[row, middle + 1 : end + 1] = 1
             lengths[row] = end + 1
         return ids, token_types, lengths
 

@@ -7,6 +7,23 @@ import numpy as np
 # Columns of a plan: where segment A and segment B begin and end in the shard's tokens, and the label.
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
+NO_LABEL = -100  # of what is no pair
+
+
+def plan_examples(
+    kind: str,
+    sentences: np.ndarray,
+    documents: np.ndarray,
+    max_length: int,
+    generator: random.Random,
+    short_seq_prob: float = 0.1,
+    random_next_prob: float = 0.5,
+) -> np.ndarray:
+    """Cut the documents of a shard into examples of a kind, `nsp`, `sop` or `none`; see the three functions below."""
+    if kind == "none":
+        return plan_packed(sentences, documents, max_length, generator)
+    plan = {"nsp": plan_pairs, "sop": plan_swaps}[kind]
+    return plan(sentences, documents, max_length, generator, short_seq_prob, random_next_prob)
 
 
 def plan_pairs(
@@ -55,6 +72,70 @@ def plan_pairs(
                 sentence = stop
             plan.append((*truncate_pair(a_start, a_end, b_start, b_end, room, generator), int(is_random_next)))
     return np.array(plan, dtype=np.int64)
+
+
+def plan_swaps(
+    sentences: np.ndarray,
+    documents: np.ndarray,
+    max_length: int,
+    generator: random.Random,
+    short_seq_prob: float = 0.1,
+    swap_prob: float = 0.5,
+) -> np.ndarray:
+    """Cut documents into two consecutive segments, which change places with probability `swap_prob`.
+
+    The label is then 1. Sentence order prediction (Lan et al. 2019, section 3.1): the topic does not give the label
+    away. Arguments and result as of `plan_pairs`. A sentence that is alone is cut in its middle; one of a single token
+    makes no pair.
+    """
+    starts, first = sentences.tolist(), documents.tolist()
+    room = max_length - SPECIAL_TOKENS_IN_A_PAIR
+    plan: list[tuple[int, int, int, int, int]] = []
+    for document in range(len(first) - 1):
+        sentence, end = first[document], first[document + 1]
+        while sentence < end:
+            target = room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
+            stop = sentence + 1
+            while stop < end and starts[stop] - starts[sentence] < target:
+                stop += 1
+            start, until = starts[sentence], starts[stop]
+            middle = starts[sentence + 1 + int(generator.random() * (stop - sentence - 1))]
+            middle = (start + until) // 2 if middle == until else middle
+            sentence = stop
+            if middle == start:
+                continue
+            spans = truncate_pair(start, middle, middle, until, room, generator)
+            is_swapped = generator.random() < swap_prob
+            plan.append((*spans[2:], *spans[:2], 1) if is_swapped else (*spans, 0))
+    return np.array(plan, dtype=np.int64).reshape(-1, 5)
+
+
+def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, generator: random.Random) -> np.ndarray:
+    """Fill sequences with full sentences, across documents (Liu et al. 2019, section 4.2, FULL-SENTENCES).
+
+    Segment B is empty and there is no label. Room is kept for [CLS], a [SEP] at the end and one wherever a document
+    begins within a sequence. The first sequence has a random length, so that epochs cut at other places; a sentence
+    longer than a sequence is cut. Arguments and result as of `plan_pairs`.
+    """
+    starts, inner = sentences.tolist(), set(sentences[documents[1:-1]].tolist())
+    plan: list[tuple[int, int, int, int, int]] = []
+    whole = max_length - 2
+    room = 1 + int(generator.random() * whole)
+    begin = at = starts[0]
+    for end in starts[1:]:
+        while at < end:
+            separator = int(at in inner and at > begin)
+            if (end - begin) + separator <= room:
+                room -= separator
+                at = end
+                continue
+            at = begin + whole if at == begin and room == whole else at
+            if at > begin:
+                plan.append((begin, at, at, at, NO_LABEL))
+            begin, room = at, whole
+    if at > begin:
+        plan.append((begin, at, at, at, NO_LABEL))
+    return np.array(plan, dtype=np.int64).reshape(-1, 5)
 
 
 def random_segment(

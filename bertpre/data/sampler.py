@@ -6,31 +6,38 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertpre.data.pairs import plan_pairs
+from bertpre.data.pairs import plan_examples
 from bertpre.data.store import Shard
+
+SHARDS_TOGETHER = 8  # are shuffled into each other: 30 M tokens of the usual shards
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the endless stream of examples: `offset` of this epoch's are behind it."""
+    """A place in the endless stream of examples: `offset` of this group of this epoch are behind it."""
 
     phase: int = 0  # of a training with several sequence lengths
     epoch: int = 0
+    group: int = 0  # of shards
     offset: int = 0
 
 
 @dataclass(frozen=True)
 class Example:
-    """Token ids of two segments, the label, and the key of its random mask."""
+    """Token ids of two segments, the label (-100 where there is no second segment), and the key of its random mask."""
 
     a: np.ndarray
     b: np.ndarray
     is_random_next: int
-    key: tuple[int, int]  # epoch, index in the epoch's plan
+    key: tuple[int, int]  # epoch, place in the epoch: the shard's number and the row of its plan
 
 
 class PairDataset:
-    """The segment pairs of some shards; every epoch cuts the documents anew."""
+    """The segment pairs of some shards; every epoch cuts the documents anew.
+
+    An epoch goes through the shards in random order, a group at a time; pairs are shuffled within the group, so that
+    memory is bounded by the group and not by the corpus.
+    """
 
     def __init__(
         self,
@@ -39,48 +46,63 @@ class PairDataset:
         seed: int,
         short_seq_prob: float = 0.1,
         random_next_prob: float = 0.5,
+        kind: str = "nsp",
+        sep_token_id: int | None = None,
     ) -> None:
         self.shards, self.max_length, self.seed = shards, max_length, seed
         self.short_seq_prob, self.random_next_prob = short_seq_prob, random_next_prob
-        self.planned: tuple[int, np.ndarray, np.ndarray] | None = None
+        self.kind, self.sep_token_id = kind, sep_token_id
+        self.groups = -(-len(shards) // SHARDS_TOGETHER)
+        self.planned: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
-    def plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The epoch's pairs, (P, 6): a shard's number, then the columns of `plan_pairs`; and their order, (P,)."""
-        if self.planned is None or self.planned[0] != epoch:
-            rows = []
-            for number, shard in enumerate(self.shards):
-                generator = random.Random(f"{self.seed}/{epoch}/{number}")
-                pairs = plan_pairs(
-                    shard.sentences,
-                    shard.documents,
-                    self.max_length,
-                    generator,
-                    self.short_seq_prob,
-                    self.random_next_prob,
-                )
-                rows.append(np.insert(pairs, 0, number, axis=1))
-            pairs = np.concatenate(rows)
-            order = np.random.default_rng([self.seed, epoch]).permutation(len(pairs))
-            self.planned = (epoch, pairs, order)
+    def plan(self, epoch: int, group: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """A group's examples, (P, 7), and their order, (P,). Columns: shard, row in its plan, those of `plan_pairs`."""
+        if self.planned is None or self.planned[0] != (epoch, group):
+            shards = np.random.default_rng([self.seed, epoch]).permutation(len(self.shards))
+            together = shards[group * SHARDS_TOGETHER :][:SHARDS_TOGETHER].tolist()
+            examples = np.concatenate([self.plan_shard(epoch, number) for number in together])
+            order = np.random.default_rng([self.seed, epoch, group]).permutation(len(examples))
+            self.planned = ((epoch, group), examples, order)
         return self.planned[1], self.planned[2]
+
+    def plan_shard(self, epoch: int, number: int) -> np.ndarray:
+        """One shard's examples, (P, 7)."""
+        shard, generator = self.shards[number], random.Random(f"{self.seed}/{epoch}/{number}")
+        probabilities = self.short_seq_prob, self.random_next_prob
+        plan = plan_examples(self.kind, shard.sentences, shard.documents, self.max_length, generator, *probabilities)
+        rows = np.arange(len(plan))
+        return np.column_stack([np.full_like(rows, number), rows, plan])
 
     def take(self, position: Position, count: int) -> tuple[list[Example], Position]:
         """The next `count` examples of the stream and the position behind them; an epoch's end is no seam."""
         examples: list[Example] = []
         while len(examples) < count:
-            pairs, order = self.plan(position.epoch)
+            planned, order = self.plan(position.epoch, position.group)
             indices = order[position.offset : position.offset + count - len(examples)]
-            examples += [self.example(pairs[index], position.epoch, int(index)) for index in indices]
+            examples += [self.example(row, position.epoch) for row in planned[indices].tolist()]
             position = replace(position, offset=position.offset + len(indices))
             if position.offset >= len(order):
-                position = replace(position, epoch=position.epoch + 1, offset=0)
+                position = replace(position, group=position.group + 1, offset=0)
+            if position.group == self.groups:
+                position = replace(position, epoch=position.epoch + 1, group=0)
         return examples, position
 
-    def example(self, pair: np.ndarray, epoch: int, index: int) -> Example:
-        """Look one pair's tokens up."""
-        shard, a_start, a_end, b_start, b_end, is_random_next = pair.tolist()
-        tokens = self.shards[shard].tokens
-        return Example(tokens[a_start:a_end], tokens[b_start:b_end], is_random_next, (epoch, index))
+    def example(self, row: list[int], epoch: int) -> Example:
+        """Look one example's tokens up."""
+        number, place, a_start, a_end, b_start, b_end, label = row
+        shard = self.shards[number]
+        a = shard.tokens[a_start:a_end]
+        if self.kind == "none":
+            a = np.insert(a, self.documents_begin(shard, a_start, a_end), self.sep_token_id)
+        return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place))
+
+    @staticmethod
+    def documents_begin(shard: Shard, start: int, end: int) -> np.ndarray:
+        """Where documents begin within a span of tokens, counted from its start."""
+        begins = np.searchsorted(shard.sentences, [start, end], side="left")
+        inside = shard.documents[slice(*np.searchsorted(shard.documents, begins, side="left"))]
+        places = shard.sentences[inside] - start
+        return places[places > 0]
 
 
 def in_batches(examples: list[Example], size: int) -> Iterator[list[Example]]:

@@ -19,7 +19,7 @@ class PretrainingObjective:
         """The batch's masked tokens and its pairs: what its losses are means over."""
         return {
             "num_items_in_batch": int((batch["labels"] != IGNORED).sum()),
-            "num_pairs_in_batch": len(batch["next_sentence_label"]),
+            "num_pairs_in_batch": int((batch["next_sentence_label"] != IGNORED).sum()),
         }
 
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
@@ -33,12 +33,12 @@ class PretrainingObjective:
             "mlm_loss": outputs.mlm_loss.detach(),
             "mlm_accuracy": right_tokens / counts["num_items_in_batch"],
             "nsp_loss": outputs.nsp_loss.detach(),
-            "nsp_accuracy": right_pairs / counts["num_pairs_in_batch"],
+            "nsp_accuracy": right_pairs / max(counts["num_pairs_in_batch"], 1),
         }
 
     def whole(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
         """Means over a whole set, from sums that were measured with counts of one."""
-        tokens, pairs = counts["num_items_in_batch"], counts["num_pairs_in_batch"]
+        tokens, pairs = counts["num_items_in_batch"], max(counts["num_pairs_in_batch"], 1)
         means = {name: sums[name] / (tokens if name.startswith("mlm") else pairs) for name in sums if name != "loss"}
         return {"loss": means["mlm_loss"] + means["nsp_loss"], **means}
 

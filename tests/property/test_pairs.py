@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertpre.data import pairs
-from bertpre.data.pairs import plan_pairs, truncate_pair
+from bertpre.data.pairs import plan_packed, plan_pairs, plan_swaps, truncate_pair
+from bertpre.data.sampler import PairDataset, Position
 from tests.property.strategies import Lengths, document_lengths, shard_of
 
 PROBABILITIES = st.sampled_from([0.0, 0.1, 0.5, 1.0])
@@ -122,3 +123,72 @@ def test_lengths_after_truncation_are_those_of_googles_loop(a: int, b: int, room
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
 def test_the_same_generator_gives_the_same_plan(lengths: Lengths, max_length: int, seed: int) -> None:
     np.testing.assert_array_equal(plan(lengths, max_length, seed), plan(lengths, max_length, seed))
+
+
+def all_tokens(lengths: Lengths) -> list[int]:
+    return shard_of(lengths).tokens.tolist()
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES)
+def test_swapped_segments_are_neighbours_of_one_document(
+    lengths: Lengths, max_length: int, seed: int, short: float
+) -> None:
+    shard = shard_of(lengths)
+    with mock.patch.object(pairs, "truncate_pair", lambda a, b, c, d, room, generator: (a, b, c, d)):
+        planned = plan_swaps(shard.sentences, shard.documents, max_length, random.Random(seed), short, 0.5)
+    seen: list[int] = []
+    for a_start, a_end, b_start, b_end, is_swapped in planned.tolist():
+        left, right = ((b_start, b_end), (a_start, a_end)) if is_swapped else ((a_start, a_end), (b_start, b_end))
+        assert left[0] < left[1] == right[0] < right[1]
+        assert document_of(lengths, left[0]) == document_of(lengths, right[1] - 1)
+        seen += range(left[0], right[1])
+    assert seen == sorted(set(seen))
+    alone = set(all_tokens(lengths)) - set(seen)  # chunks of a single token make no pair
+    assert not any(
+        token + 1 in alone and document_of(lengths, token) == document_of(lengths, token + 1) for token in alone
+    )
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES)
+def test_swapped_segments_fit(lengths: Lengths, max_length: int, seed: int, short: float) -> None:
+    shard = shard_of(lengths)
+    planned = plan_swaps(shard.sentences, shard.documents, max_length, random.Random(seed), short, 0.5)
+    for a_start, a_end, b_start, b_end, _ in planned.tolist():
+        assert a_start < a_end
+        assert b_start < b_end
+        assert (a_end - a_start) + (b_end - b_start) + 3 <= max_length
+
+
+@modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
+def test_packed_sequences_hold_every_token_once_and_fit_with_their_separators(
+    lengths: Lengths, max_length: int, seed: int
+) -> None:
+    shard = shard_of(lengths)
+    planned = plan_packed(shard.sentences, shard.documents, max_length, random.Random(seed))
+    spans = planned[:, :2].tolist()
+    assert [token for start, end in spans for token in range(start, end)] == all_tokens(lengths)
+    begins, sentence_ends = shard.sentences[shard.documents].tolist(), set(shard.sentences.tolist())
+    for start, end in spans:
+        separators = sum(start < begin < end for begin in begins)
+        assert (end - start) + separators + 2 <= max_length
+        if end not in sentence_ends:  # only a sentence that no sequence can hold is cut
+            assert (end - start) == max_length - 2
+    assert (planned[:, 2] == planned[:, 3]).all()
+    assert (planned[:, 4] == -100).all()
+
+
+@modest
+@given(document_lengths(), st.integers(8, 64), st.integers(0, 20))
+def test_a_packed_example_has_a_separator_where_a_document_begins(lengths: Lengths, max_length: int, seed: int) -> None:
+    shard, sep = shard_of(lengths), 99_999
+    data = PairDataset([shard], max_length, seed, kind="none", sep_token_id=sep)
+    begins = set(shard.sentences[shard.documents].tolist())
+    examples, _ = data.take(Position(), len(data.plan(0)[0]))
+    for example in examples:
+        ids = example.a.tolist()
+        assert ids[0] != sep
+        separated = {after for before, after in zip(ids, ids[1:], strict=False) if before == sep}
+        assert separated == {token for token in ids[1:] if token in begins}

@@ -1,13 +1,25 @@
 """The order of the examples: every pair once an epoch, the same however it is taken, from any place."""
 
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertpre.data import sampler
 from bertpre.data.sampler import Example, PairDataset, Position
 from tests.property.strategies import Lengths, document_lengths, shard_of
 
 modest = settings(max_examples=40, deadline=None)
 shards = st.lists(document_lengths(longest_sentence=15), min_size=1, max_size=3)
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1, 8])
+def shards_together(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Groups of one shard, and of all."""
+    with mock.patch.object(sampler, "SHARDS_TOGETHER", request.param):
+        yield
 
 
 def dataset(lengths: list[Lengths], seed: int = 0) -> PairDataset:
@@ -22,13 +34,16 @@ def content(examples: list[Example]) -> list[tuple]:
 @given(shards, st.integers(0, 99), st.integers(0, 3))
 def test_an_epoch_has_every_pair_exactly_once(lengths: list[Lengths], seed: int, epoch: int) -> None:
     data = dataset(lengths, seed)
-    pairs, order = data.plan(epoch)
-    assert sorted(order.tolist()) == list(range(len(pairs)))
-    examples, after = data.take(Position(epoch=epoch), len(pairs))
+    planned = {number: data.plan_shard(epoch, number) for number in range(len(lengths))}
+    examples, after = data.take(Position(epoch=epoch), sum(map(len, planned.values())))
     assert after == Position(epoch=epoch + 1)
-    assert sorted(example.key for example in examples) == [(epoch, index) for index in range(len(pairs))]
+    keys = {(epoch, number << 32 | row) for number, rows in planned.items() for row in range(len(rows))}
+    assert {example.key for example in examples} == keys
+    assert len(examples) == len(keys)
     for example in examples:
-        shard, a_start, a_end, b_start, b_end, is_random_next = pairs[example.key[1]].tolist()
+        number, row = divmod(example.key[1], 1 << 32)
+        shard, place, a_start, a_end, b_start, b_end, is_random_next = planned[number][row].tolist()
+        assert (shard, place) == (number, row)
         assert example.a.tolist() == data.shards[shard].tokens[a_start:a_end].tolist()
         assert example.b.tolist() == data.shards[shard].tokens[b_start:b_end].tolist()
         assert example.is_random_next == is_random_next

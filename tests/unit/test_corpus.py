@@ -1,5 +1,6 @@
 """The corpus: every kind of file gives the same documents, and what is not there is named."""
 
+import gzip
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,62 @@ def test_a_file_of_any_kind_gives_the_same_documents(suffix: str, tmp_path: Path
     path = write(tmp_path / f"corpus{suffix}")
     expected = [Document(f"train/{number}", text) for number, text in enumerate(TABLE["text"])]
     assert list(read_documents(path)) == expected
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".txt"])
+def test_a_compressed_file_is_read_as_it_is(suffix: str, tmp_path: Path) -> None:
+    plain = Path(write(tmp_path / f"corpus{suffix}"))
+    (tmp_path / f"other{suffix}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    texts = [document.text for document in read_documents(str(tmp_path / f"other{suffix}.gz"))]
+    assert texts == TABLE["text"].tolist()
+
+
+def test_zstandard_is_read_where_its_library_is_installed(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    file = tmp_path / "corpus.jsonl.zst"
+    file.write_bytes(zstandard.compress(Path(write(tmp_path / "corpus.jsonl")).read_bytes()))
+    assert [document.text for document in read_documents(str(file))] == TABLE["text"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("unit", "texts"),
+    [
+        ("line", ["One.", "Two.", "", "Three.", "", "", "Four."]),
+        ("paragraph", ["One.\nTwo.", "Three.", "Four."]),
+        ("document", ["One.\nTwo.\n\nThree.\n\n\nFour.\n"]),
+    ],
+)
+def test_a_text_file_holds_documents_of_three_kinds(unit: str, texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.\nTwo.\n\nThree.\n\n\nFour.\n")
+    read = [document.text for document in read_documents(str(tmp_path / "a.txt"), text_unit=unit)]
+    assert [text.strip() for text in read if text.strip()] == [text.strip() for text in texts if text.strip()]
+    in_folder = read_documents(str(tmp_path), text_unit=unit)
+    assert [document.text for document in in_folder] == read
+
+
+def test_a_pattern_gives_its_files_in_order(tmp_path: Path) -> None:
+    for number in (2, 10, 1):
+        (tmp_path / f"{number:02d}").mkdir()
+        write(tmp_path / f"{number:02d}" / "part.jsonl", pd.DataFrame({"text": [f"text {number}"]}))
+    read = read_documents(str(tmp_path / "**" / "*.jsonl"))
+    assert [document.text for document in read] == ["text 1", "text 2", "text 10"]
+
+
+def test_a_pattern_must_match_files_of_one_kind(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv"), write(tmp_path / "b.jsonl")
+    assert "matches no file" in mistake(tmp_path / "*.txt")
+    assert "files of several kinds (.csv, .jsonl)" in mistake(tmp_path / "*")
+    assert "is a pattern of files, all of it the split 'train'" in mistake(tmp_path / "*.csv", split="test")
+
+
+def test_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes("Fl\u00e5klypa".encode("latin-1"))
+    assert "can't decode byte 0xe5" in mistake(tmp_path / "latin.txt")
+
+
+def test_a_very_long_line_is_one_document(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("word " * 5_000_000 + "\nshort")
+    assert [len(document.text) for document in read_documents(str(tmp_path / "long.txt"))] == [25_000_000, 5]
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in READERS if suffix != ".txt"])
@@ -132,7 +189,11 @@ def test_a_single_file_has_no_other_split_so_training_text_cannot_pass_for_a_tes
         ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read"),
         ("broken.parquet", b"PAR1 is how it begins", "cannot be read: Parquet magic bytes not found"),
         ("ragged.csv", b'text,label\n"a,1\n', "cannot be read"),
-        ("corpus.docx", b"x", "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt"),
+        (
+            "corpus.docx",
+            b"x",
+            "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt, and each",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(name: str, content: bytes, words: str, tmp_path: Path) -> None:

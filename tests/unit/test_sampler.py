@@ -46,7 +46,7 @@ def test_the_share_of_random_nexts_reaches_the_plan() -> None:
 
 def test_a_take_longer_than_an_epoch_goes_through_several() -> None:
     data = PairDataset([shard(0)], 16, seed=0)
-    sizes = [len(data.plan(epoch)[0]) for epoch in range(3)]
+    sizes = [len(data.plan_shard(epoch, 0)) for epoch in range(3)]
     examples, position = data.take(Position(phase=1), sum(sizes) - 1)
     assert position == Position(phase=1, epoch=2, offset=sizes[2] - 1)
     assert [sum(example.key[0] == epoch for example in examples) for epoch in range(3)] == [*sizes[:2], sizes[2] - 1]
