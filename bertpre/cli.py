@@ -35,12 +35,17 @@ def quickstart(output_dir: Annotated[str, typer.Option(help="A new folder for th
 
 
 @app.command()
-def prepare(recipe: RecipeName, overrides: Overrides = None) -> None:
+def prepare(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    shard: Annotated[str | None, typer.Option(help="JOB/JOBS, e.g. 2/8: this job's share, for array jobs.")] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="What needs the shares of all jobs.")] = False,
+) -> None:
     """Corpus -> tokenizer -> store of token ids."""
     from bertpre.prepare import prepare
     from bertpre.recipe import load_recipe
 
-    prepare(load_recipe(recipe, overrides))
+    prepare(load_recipe(recipe, overrides), shard, merge)
 
 
 @app.command()

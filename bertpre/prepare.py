@@ -1,5 +1,7 @@
 """`bertpre prepare`: corpus -> tokenizer -> store of token ids."""
 
+import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,9 +19,12 @@ from bertpre.data.parts import (
     cut_into_parts,
     digests_of,
     encode_part,
+    is_encoded,
     read_digests,
+    read_facts,
     read_texts,
     read_token_counts,
+    write_keep,
 )
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest
@@ -27,7 +32,7 @@ from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
 from bertpre.data.workers import available_cores, map_calls
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe
-from bertpre.run_directory import claim, is_finished, write_results
+from bertpre.run_directory import claim, is_finished, write_results, write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,14 +43,29 @@ FROM_MANIFEST = (
 )  # fmt: skip
 
 
-def prepare(recipe: Recipe) -> dict[str, Any]:
-    """Read, clean, split and encode the corpus; returns the figures for `results.json`."""
+def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> dict[str, Any] | None:
+    """Read, clean, split and encode the corpus; returns the figures for `results.json` once the store is whole.
+
+    `shard` ("2/8") does one job's share of what can be done now, for array jobs on a shared file system; `merge` does
+    what needs all of them. Jobs, merge, jobs, merge make the same bytes as one call without either.
+    """
     folder = claim(recipe)
     start = time.perf_counter()
     if is_finished(folder, "prepare"):
         raise UserError(f"{folder}/data exists: this run is prepared; `bertpre run` goes on with it")
+    if shard is not None:
+        do_share(recipe, folder, *read_share(shard))
+        return None
     # A run killed behind the store's last rename has its data whole, and lacks the figures only.
-    manifest = read_manifest(folder / "data") if (folder / "data").exists() else write_store(recipe, folder)
+    if not (folder / "data").exists():
+        if merge and not is_chosen(folder):
+            choose_documents(recipe, folder, count_parts(folder))
+            print("prepare: the vocabulary is learned; now the jobs again with --shard, then --merge")
+            return None
+        if not merge:
+            write_parts(recipe, folder)
+        merge_parts(recipe, folder)
+    manifest = read_manifest(folder / "data")
     figures = {key: manifest[key] for key in FROM_MANIFEST} | audit(folder, recipe)
     figures["seconds"] = time.perf_counter() - start
     write_results(folder, "prepare", figures)
@@ -53,24 +73,98 @@ def prepare(recipe: Recipe) -> dict[str, Any]:
     return figures
 
 
-def write_store(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """The tokenizer and the store of the recipe's corpus; returns the store's manifest.
+def read_share(shard: str) -> tuple[int, int]:
+    """Job number (from 0) and number of jobs of "2/8"; raises UserError for anything else."""
+    job, _, jobs = shard.partition("/")
+    if not (job.isdigit() and jobs.isdigit() and 1 <= int(job) <= int(jobs)):
+        raise UserError(f"--shard {shard!r}: write JOB/JOBS, from 1/8 to 8/8")
+    return int(job) - 1, int(jobs)
+
+
+def do_share(recipe: Recipe, folder: Path, job: int, jobs: int) -> None:
+    """One job's parts: cleaned, or, where the documents are chosen, encoded."""
+    if is_chosen(folder):
+        encode_parts(recipe, folder, job, jobs)
+        print("prepare: this share is encoded; when all are, bertpre prepare --merge")
+    else:
+        clean_parts(recipe, folder, job, jobs)
+        print("prepare: this share is cleaned; when all are, bertpre prepare --merge")
+
+
+def write_parts(recipe: Recipe, folder: Path) -> None:
+    """Everything up to the encoded parts.
 
     Parts of the corpus are cleaned, repeats are found among all of them, the vocabulary is learned from what is left,
     and the parts are encoded. What a killed run had finished is not done again.
     """
-    work, workers = folder / "data.partial", recipe.prepare.workers or available_cores()
+    clean_parts(recipe, folder)
+    choose_documents(recipe, folder, count_parts(folder))
+    encode_parts(recipe, folder)
+
+
+def clean_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> None:
+    """Clean a job's share of the parts; each job reads the whole corpus, which costs little beside the rest."""
+    work = work_folder(folder)
     work.mkdir(exist_ok=True)
-    parts = enumerate(cut_into_parts(document.text for document in corpus_documents(recipe)))
-    calls = ((work, number, texts, recipe.corpus.min_characters) for number, texts in parts)
-    cleaned = list(map_calls(clean_part, calls, workers))
-    dropped = sum((Counter(facts["dropped"]) for facts in cleaned), Counter())
-    keep = choose_documents(recipe, work, len(cleaned), dropped)
-    tokenizer = obtain_tokenizer(recipe, folder, work, keep)
-    cut = Cut(str(folder / "tokenizer"), fingerprint(tokenizer), recipe.pairs.validation_fraction, recipe.seed)
-    encoded = list(map_calls(encode_part, ((work, number, rows, cut) for number, rows in enumerate(keep)), workers))
-    dropped["no token"] = sum(facts["no_token"] for facts in encoded)
-    return merge(recipe, folder, encoded, tokenizer, +dropped)
+    total = 0
+
+    def calls() -> Iterator[tuple[Path, int, list[str], int]]:
+        nonlocal total
+        for number, texts in enumerate(cut_into_parts(document.text for document in corpus_documents(recipe))):
+            total = number + 1
+            if number % jobs == job:
+                yield work, number, texts, recipe.corpus.min_characters
+
+    for _ in map_calls(clean_part, calls(), recipe.prepare.workers or available_cores()):
+        pass
+    write_text(work / "parts.json", json.dumps({"parts": total}))
+
+
+def count_parts(folder: Path) -> int:
+    """How many parts the corpus has; raises UserError where some are not cleaned."""
+    file = work_folder(folder) / "parts.json"
+    if not file.exists():
+        raise UserError(f"nothing to merge in {folder}: run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
+    total = json.loads(file.read_text())["parts"]
+    refuse_missing([number for number in range(total) if read_facts(work_folder(folder), number, "clean") is None])
+    return total
+
+
+def refuse_missing(numbers: list[int]) -> None:
+    """Raise UserError where there are parts that no job has done."""
+    if numbers:
+        named = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+        raise UserError(f"{len(numbers)} parts are not done ({named}): run the jobs again; finished parts are kept")
+
+
+def encode_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> None:
+    """Encode a job's share of the parts."""
+    chosen, work = read_chosen(folder), work_folder(folder)
+    cut = cut_of(recipe, folder, chosen)
+    calls = ((work, number, cut) for number in range(job, chosen["parts"], jobs))
+    for _ in map_calls(encode_part, calls, recipe.prepare.workers or available_cores()):
+        pass
+
+
+def cut_of(recipe: Recipe, folder: Path, chosen: dict[str, Any]) -> Cut:
+    """How the recipe's parts are encoded."""
+    tokenizer = str(folder / "tokenizer")
+    return Cut(tokenizer, chosen["tokenizer_hash"], recipe.pairs.validation_fraction, recipe.seed)
+
+
+def work_folder(folder: Path) -> Path:
+    """Where parts lie until the store is whole."""
+    return folder / "data.partial"
+
+
+def is_chosen(folder: Path) -> bool:
+    """Whether the documents are chosen and the vocabulary is learned."""
+    return (work_folder(folder) / "chosen.json").exists()
+
+
+def read_chosen(folder: Path) -> dict[str, Any]:
+    """What `choose_documents` wrote down."""
+    return json.loads((work_folder(folder) / "chosen.json").read_text())
 
 
 def corpus_documents(recipe: Recipe, split: str | None = None) -> Iterator[Document]:
@@ -87,46 +181,64 @@ def corpus_documents(recipe: Recipe, split: str | None = None) -> Iterator[Docum
     )
 
 
-def choose_documents(recipe: Recipe, work: Path, parts: int, dropped: Counter[str]) -> list[np.ndarray]:
-    """Which cleaned documents of each part stay: the first of equal ones, and none that is in the held-out split."""
+def choose_documents(recipe: Recipe, folder: Path, parts: int) -> None:
+    """Mark the documents that stay, and obtain the tokenizer; what was decided before on the same parts stays decided.
+
+    The first of equal documents stays, and none that is in the held-out split.
+    """
+    work = work_folder(folder)
     digests = [read_digests(work, number) for number in range(parts)]
     held_out = recipe.corpus.held_out
     texts = (clean_text(document.text) for document in corpus_documents(recipe, held_out)) if held_out else ()
     forbidden = digests_of(list(filter(None, texts)))
     everything = np.concatenate([forbidden, *digests])
-    _, first, group = np.unique(everything, axis=0, return_index=True, return_inverse=True)
-    first_equal = first[group.reshape(-1)][len(forbidden) :]
-    is_forbidden = first_equal < len(forbidden)
-    is_first = first_equal == np.arange(len(forbidden), len(everything))
-    dropped["held out"] += int(is_forbidden.sum())
-    dropped["duplicate"] += int((~is_first & ~is_forbidden).sum())
-    return np.split(is_first, np.cumsum([len(rows) for rows in digests])[:-1]) if parts else []
-
-
-def obtain_tokenizer(recipe: Recipe, folder: Path, work: Path, keep: list[np.ndarray]) -> "PreTrainedTokenizerBase":
-    """The recipe's tokenizer, loaded or learned, and saved in the run."""
-    if not any(rows.any() for rows in keep):
+    settings = (recipe.tokenizer.model_dump(), recipe.model.max_position_embeddings, held_out)
+    origin = hashlib.blake2b(everything.tobytes() + repr(settings).encode()).hexdigest()
+    if is_chosen(folder) and read_chosen(folder)["origin"] == origin:
+        return
+    (work / "chosen.json").unlink(missing_ok=True)
+    keep, dropped = first_of_equal(everything, len(forbidden))
+    for number, rows in enumerate(np.split(keep, np.cumsum([len(rows) for rows in digests])[:-1])):
+        write_keep(work, number, rows)
+    for number in range(parts):
+        dropped += Counter(read_facts(work, number, "clean")["dropped"])
+    if not keep.any():
         raise UserError(f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) holds no text")
+    tokenizer = obtain_tokenizer(recipe, folder, parts)
+    chosen = {"origin": origin, "parts": parts, "tokenizer_hash": fingerprint(tokenizer), "dropped": dict(dropped)}
+    write_text(work / "chosen.json", json.dumps(chosen))
+
+
+def first_of_equal(digests: np.ndarray, forbidden: int) -> tuple[np.ndarray, Counter[str]]:
+    """Which rows of digests, (N, 2), occur here first, counted from row `forbidden` on; and the others by reason."""
+    _, first, group = np.unique(digests, axis=0, return_index=True, return_inverse=True)
+    first_equal = first[group.reshape(-1)][forbidden:]
+    is_forbidden = first_equal < forbidden
+    is_first = first_equal == np.arange(forbidden, len(digests))
+    return is_first, +Counter(
+        {"held out": int(is_forbidden.sum()), "duplicate": int((~is_first & ~is_forbidden).sum())}
+    )
+
+
+def obtain_tokenizer(recipe: Recipe, folder: Path, parts: int) -> "PreTrainedTokenizerBase":
+    """The recipe's tokenizer, loaded or learned, and saved in the run."""
     settings = recipe.tokenizer
     if settings.path:
         tokenizer = load_tokenizer(settings.path)
     else:
-        texts = (text for number, rows in enumerate(keep) for text in read_texts(work, number, rows))
+        texts = (text for number in range(parts) for text in read_texts(work_folder(folder), number, kept=True))
         longest = recipe.model.max_position_embeddings
         tokenizer = learn_tokenizer(texts, settings.vocab_size, settings.lowercase, longest)
     tokenizer.save_pretrained(folder / "tokenizer")
     return tokenizer
 
 
-def merge(
-    recipe: Recipe,
-    folder: Path,
-    parts: list[dict[str, Any]],
-    tokenizer: "PreTrainedTokenizerBase",
-    dropped: Counter[str],
-) -> dict[str, Any]:
-    """Make the encoded parts a store, with one validation shard and the audit's figures; returns the manifest."""
-    work = folder / "data.partial"
+def merge_parts(recipe: Recipe, folder: Path) -> None:
+    """Make the encoded parts a store, with one validation shard and the audit's figures."""
+    work, chosen = work_folder(folder), read_chosen(folder)
+    cut, numbers = cut_of(recipe, folder, chosen), range(chosen["parts"])
+    refuse_missing([number for number in numbers if not is_encoded(work, number, cut)])
+    parts = [read_facts(work, number, "encode") for number in numbers]
     shards = {
         split: [shard for facts in parts for shard in facts["shards"] if shard["split"] == split] for split in SPLITS
     }
@@ -135,17 +247,19 @@ def merge(
     entries = [
         group[0] if len(group) == 1 else join_shards(work, f"{group[0]['name']}.joined", group) for group in groups
     ]
-    counts = sum(read_token_counts(work, number) for number in range(len(parts)))
+    counts = sum(read_token_counts(work, number) for number in numbers)
     lines = [line for facts in parts for line in facts["lines"]]
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    dropped = Counter(chosen["dropped"]) + Counter({"no token": sum(facts["no_token"] for facts in parts)})
     facts = {
         "vocab_size": len(tokenizer),
-        "tokenizer_hash": fingerprint(tokenizer),
+        "tokenizer_hash": chosen["tokenizer_hash"],
         "unigram_entropy": entropy(counts),
         "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
         "repeated_line_share": 1 - len(set(lines)) / len(lines) if lines else 0.0,
         "dropped": dict(dropped),
     }
-    return finish_store(work, folder / "data", entries, facts)
+    finish_store(work, folder / "data", entries, facts)
 
 
 def with_two_documents(shards: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,14 @@ def is_finished(folder: Path, stage: str) -> bool:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replace a file whole: a killed process leaves the old one or the new one."""
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)
+    """Replace a file whole: a killed process leaves the old one or the new one, and so do several at once."""
+    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
+    content = text.encode()
+    try:
+        partial.write_bytes(content)
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:

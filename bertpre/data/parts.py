@@ -6,6 +6,7 @@ there need not be made again.
 
 import hashlib
 import json
+import uuid
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -58,16 +59,13 @@ def cut_into_parts(texts: Iterable[str], characters: int = PART_CHARACTERS) -> I
         yield whole + growing
 
 
-def clean_part(folder: Path, number: int, texts: list[str], min_characters: int = 1) -> dict[str, Any]:
-    """Clean a part's documents and write them down with their digests; returns its facts.
-
-    Where the part is already there, made from the same texts, it is left as it is.
-    """
+def clean_part(folder: Path, number: int, texts: list[str], min_characters: int = 1) -> None:
+    """Clean a part's documents and write them down with their digests, unless it was done before with these texts."""
     stem = part_stem(folder, number)
     origin = hashlib.blake2b(SEPARATOR.join([str(min_characters), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
-    known = read_facts(stem, "clean")
+    known = read_facts(folder, number, "clean")
     if known is not None and known["origin"] == origin:
-        return known
+        return
     dropped: Counter[str] = Counter()
     kept = []
     for text in map(clean_text, texts):
@@ -80,7 +78,7 @@ def clean_part(folder: Path, number: int, texts: list[str], min_characters: int 
     np.save(f"{stem}.digests.npy", digests_of(kept), allow_pickle=False)
     Path(f"{stem}.texts").write_bytes(SEPARATOR.join(kept).encode())
     facts = {"origin": origin, "documents": len(texts), "kept": len(kept), "dropped": dict(dropped)}
-    return write_facts(stem, "clean", facts)
+    write_facts(folder, number, "clean", facts)
 
 
 def digests_of(texts: list[str]) -> np.ndarray:
@@ -94,29 +92,48 @@ def read_digests(folder: Path, number: int) -> np.ndarray:
     return np.load(f"{part_stem(folder, number)}.digests.npy", allow_pickle=False)
 
 
-def read_texts(folder: Path, number: int, keep: np.ndarray | None = None) -> list[str]:
-    """The cleaned texts of a part: those marked in `keep`, (N,), or all."""
+def read_texts(folder: Path, number: int, kept: bool = False) -> list[str]:
+    """The cleaned texts of a part: all, or those that are kept."""
     content = Path(f"{part_stem(folder, number)}.texts").read_bytes().decode()
     texts = content.split(SEPARATOR) if content else []
-    return texts if keep is None else list(compress(texts, keep.tolist()))
+    return list(compress(texts, read_keep(folder, number).tolist())) if kept else texts
 
 
-def encode_part(folder: Path, number: int, keep: np.ndarray, cut: Cut) -> dict[str, Any]:
-    """Split and encode the documents of a cleaned part that are marked in `keep`, (N,); returns its facts.
+def write_keep(folder: Path, number: int, keep: np.ndarray) -> None:
+    """Write down which of a part's texts are kept, (N,), bool."""
+    np.save(f"{part_stem(folder, number)}.keep.npy", keep, allow_pickle=False)
+
+
+def read_keep(folder: Path, number: int) -> np.ndarray:
+    """Which of a part's texts are kept, (N,), bool."""
+    return np.load(f"{part_stem(folder, number)}.keep.npy", allow_pickle=False)
+
+
+def encoding_origin(folder: Path, number: int, cut: Cut) -> str:
+    """A digest of all that an encoded part is made from."""
+    cleaned = read_facts(folder, number, "clean")["origin"]
+    return hashlib.blake2b(f"{cleaned} {cut}".encode() + read_keep(folder, number).tobytes()).hexdigest()
+
+
+def is_encoded(folder: Path, number: int, cut: Cut) -> bool:
+    """Whether a part is encoded, from what lies there now."""
+    known = read_facts(folder, number, "encode")
+    return known is not None and known["origin"] == encoding_origin(folder, number, cut)
+
+
+def encode_part(folder: Path, number: int, cut: Cut) -> None:
+    """Split and encode the documents of a cleaned part that are kept, unless it was done before.
 
     Writes a shard of training documents and one of validation documents, which are chosen by their digests.
     """
+    if is_encoded(folder, number, cut):
+        return
     stem = part_stem(folder, number)
-    cleaned = read_facts(stem, "clean")["origin"]
-    origin = hashlib.blake2b(f"{cleaned} {cut}".encode() + keep.tobytes()).hexdigest()
-    known = read_facts(stem, "encode")
-    if known is not None and known["origin"] == origin:
-        return known
     encoder = load_encoder(cut.tokenizer, cut.tokenizer_hash)
-    documents = [split_sentences(text) for text in read_texts(folder, number, keep)]
+    documents = [split_sentences(text) for text in read_texts(folder, number, kept=True)]
     sentences = [sentence for document in documents for sentence in document]
     encoded = Encoded(*encoder.encode(sentences), np.array([len(document) for document in documents], dtype=np.int64))
-    digests = read_digests(folder, number)[keep]
+    digests = read_digests(folder, number)[read_keep(folder, number)]
     is_validation = uniform(SPLIT_KEY, cut.seed, digests[:, 0], digests[:, 1]) < cut.validation_fraction
     shards = []
     for split, chosen in zip(SPLITS, (~is_validation, is_validation), strict=True):
@@ -130,8 +147,8 @@ def encode_part(folder: Path, number: int, keep: np.ndarray, cut: Cut) -> dict[s
                 write_shard(folder, f"{Path(stem).name}.{split}", split, tokens, sentence_lengths, document_lengths)
             )
     lost = len(documents) - sum(shard["documents"] for shard in shards)
-    facts = {"origin": origin, "no_token": lost, "shards": shards, "lines": sampled_lines(sentences)}
-    return write_facts(stem, "encode", facts)
+    facts = {"no_token": lost, "shards": shards, "lines": sampled_lines(sentences)}
+    write_facts(folder, number, "encode", facts | {"origin": encoding_origin(folder, number, cut)})
 
 
 @dataclass(frozen=True)
@@ -176,16 +193,15 @@ def part_stem(folder: Path, number: int) -> str:
     return str(folder / f"part-{number:05d}")
 
 
-def read_facts(stem: str, stage: str) -> dict[str, Any] | None:
-    """What a finished stage of a part wrote down; None where it is not finished."""
-    file = Path(f"{stem}.{stage}.json")
+def read_facts(folder: Path, number: int, stage: str) -> dict[str, Any] | None:
+    """What a finished stage (`clean`, `encode`) of a part wrote down; None where it is not finished."""
+    file = Path(f"{part_stem(folder, number)}.{stage}.json")
     return json.loads(file.read_text()) if file.exists() else None
 
 
-def write_facts(stem: str, stage: str, facts: dict[str, Any]) -> dict[str, Any]:
+def write_facts(folder: Path, number: int, stage: str, facts: dict[str, Any]) -> None:
     """Mark a stage of a part as finished; the file appears whole."""
-    file = Path(f"{stem}.{stage}.json")
-    partial = file.with_name(file.name + ".partial")
+    file = Path(f"{part_stem(folder, number)}.{stage}.json")
+    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
     partial.write_text(json.dumps(facts))
     partial.replace(file)
-    return facts

@@ -68,6 +68,34 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(prepare: Prepare, work
         assert tree_hash(one / folder) == tree_hash(several / folder)
 
 
+def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp_path: Path) -> None:
+    whole, target = prepare("whole"), tmp_path / "jobs"
+    recipe = load_recipe(str(tiny_recipe), [f"output_dir={target}", "prepare.workers=1"])
+    with pytest.raises(UserError, match="nothing to merge"):
+        bertpre.prepare.prepare(recipe, merge=True)
+    for jobs in (["3/3", "1/3"], ["2/3"]):
+        for job in jobs:
+            bertpre.prepare.prepare(recipe, shard=job)
+        if len(jobs) == 2:
+            with pytest.raises(UserError, match=r"parts are not done \(1, 4, "):
+                bertpre.prepare.prepare(recipe, merge=True)
+    bertpre.prepare.prepare(recipe, merge=True)
+    assert not (target / "data").exists()
+    bertpre.prepare.prepare(recipe, shard="1/2")
+    with pytest.raises(UserError, match=r"parts are not done \(1, 3, "):
+        bertpre.prepare.prepare(recipe, merge=True)
+    bertpre.prepare.prepare(recipe, shard="2/2")
+    bertpre.prepare.prepare(recipe, merge=True)
+    for folder in ("data", "tokenizer"):
+        assert tree_hash(whole / folder) == tree_hash(target / folder)
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0"])
+def test_a_share_that_makes_no_sense_is_refused(shard: str, tiny_recipe: Path) -> None:
+    with pytest.raises(UserError, match="write JOB/JOBS"):
+        bertpre.prepare.prepare(load_recipe(str(tiny_recipe)), shard=shard)
+
+
 def test_killed_and_continued_is_never_killed(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:
     whole, target = prepare("whole", "prepare.workers=1"), tmp_path / "killed"
     arguments = ("prepare", tiny_recipe, f"output_dir={target}", "prepare.workers=1")
