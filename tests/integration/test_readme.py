@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 import typer
@@ -24,12 +25,12 @@ def arguments_of(program: str) -> list[list[str]]:
     return [words[1:] for words in split]
 
 
-def parse(arguments: list[str]) -> None:
+def parse(arguments: list[str]) -> dict[str, Any]:
     """Parse as the command line would, without running; raises its usage error."""
     verb, *rest = arguments
     commands = typer.main.get_command(app).commands
     assert verb in commands, verb
-    commands[verb].make_context(verb, rest)
+    return commands[verb].make_context(verb, rest).params
 
 
 def check_recipe(arguments: list[str]) -> None:
@@ -48,9 +49,9 @@ def test_every_bertpre_command_parses() -> None:
     assert commands
     for arguments in commands:
         if arguments and arguments != ["bertpre"]:
-            parse(arguments)
-            if arguments[0] in ("prepare", "pretrain", "finetune", "evaluate", "run", "show"):
-                check_recipe(arguments[1:])
+            parsed = parse(arguments)
+            if "recipe" in parsed:
+                check_recipe([parsed["recipe"], *(parsed["overrides"] or [])])
 
 
 @needs_commands
