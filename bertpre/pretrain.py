@@ -193,7 +193,7 @@ def build_trainer(
     if device.type == "cpu":
         model.set_attn_implementation(
             "eager"
-        )  # at these lengths torch.compile makes it faster than sdpa: 0.90 of a step's time
+        )  # faster than sdpa once compiled: benchmarks/training_step.py
     length = training.phases[0].max_length
     peak_size = 8192 if device.type == "cuda" else 1024
     return Trainer(
