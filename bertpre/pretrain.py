@@ -191,9 +191,7 @@ def build_trainer(
     training, objective, device = recipe.training, PretrainingObjective(), accelerator.device
     model.to(device)
     if device.type == "cpu":
-        model.set_attn_implementation(
-            "eager"
-        )  # faster than sdpa once compiled: benchmarks/training_step.py
+        model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
     length = training.phases[0].max_length
     peak_size = 8192 if device.type == "cuda" else 1024
     return Trainer(
