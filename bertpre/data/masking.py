@@ -94,7 +94,8 @@ class MaskingCollator:
             positions = np.argsort(choice, axis=1)[:, : self.max_predictions]  # (B, M)
             is_target = np.arange(positions.shape[1]) < wanted
         else:
-            positions, is_target = self.whole_words(ids, choice, keys, wanted)
+            slots = max(1, round(self.max_length * probability))
+            positions, is_target = self.whole_words(ids, choice, keys, wanted, slots)
         is_target &= np.take_along_axis(choice, positions, 1) < BEHIND_ALL
         action = uniform(self.seed, epoch, index, positions, ACTION)
         drawn = uniform(self.seed, epoch, index, positions, REPLACEMENT) * len(self.replacement_ids)
@@ -109,7 +110,7 @@ class MaskingCollator:
         return masked, np.where(is_target, positions, 0), np.where(is_target, originals, IGNORED)
 
     def whole_words(
-        self, ids: np.ndarray, choice: np.ndarray, keys: np.ndarray, wanted: np.ndarray
+        self, ids: np.ndarray, choice: np.ndarray, keys: np.ndarray, wanted: np.ndarray, slots: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Positions of tokens in the order in which their words are chosen, (B, M), and whether each is a target.
 
@@ -135,7 +136,8 @@ class MaskingCollator:
         sorted_word = np.take_along_axis(word, order, 1)
         is_last = np.diff(sorted_word, axis=1, append=-1) != 0
         end = np.minimum.accumulate(np.where(is_last, columns, self.max_length)[:, ::-1], axis=1)[:, ::-1]
-        is_target = (end < wanted) | (end == end[:, :1])  # a word that fits whole; and the first one in any case
+        # A word that fits whole; and the first one in any case, as far as a batch of this rate has slots.
+        is_target = (end < wanted) | ((end == end[:, :1]) & (columns < slots))
         return order[:, : self.max_predictions], is_target[:, : self.max_predictions]
 
 
