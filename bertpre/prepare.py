@@ -15,6 +15,7 @@ from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import Document, read_documents
 from bertpre.data.parts import (
     Cut,
+    Sieve,
     clean_part,
     cut_into_parts,
     digests_of,
@@ -31,7 +32,7 @@ from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_
 from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
 from bertpre.data.workers import available_cores, map_calls
 from bertpre.errors import UserError
-from bertpre.recipe import Recipe
+from bertpre.recipe import Corpus, Recipe, Source
 from bertpre.run_directory import claim, is_finished, write_results, write_text
 
 if TYPE_CHECKING:
@@ -108,16 +109,39 @@ def clean_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> No
     work.mkdir(exist_ok=True)
     total = 0
 
-    def calls() -> Iterator[tuple[Path, int, list[str], int]]:
+    def calls() -> Iterator[tuple[Path, int, list[str], Sieve]]:
         nonlocal total
-        for number, texts in enumerate(cut_into_parts(document.text for document in corpus_documents(recipe))):
-            total = number + 1
-            if number % jobs == job:
-                yield work, number, texts, recipe.corpus.min_characters
+        for key, source in sources(recipe):
+            sieve = Sieve(recipe.corpus.min_characters, source.weight, recipe.seed)
+            for texts in cut_into_parts(document.text for document in source_documents(source, key)):
+                if total % jobs == job:
+                    yield work, total, texts, sieve
+                total += 1
 
     for _ in map_calls(clean_part, calls(), recipe.prepare.workers or available_cores()):
         pass
     write_text(work / "parts.json", json.dumps({"parts": total}))
+
+
+def sources(recipe: Recipe) -> Iterator[tuple[str, Source]]:
+    """The sources of the corpus, with the keys that errors name."""
+    yield "corpus", recipe.corpus
+    for number, source in enumerate(recipe.corpus.more):
+        yield f"corpus.more.{number}", source
+
+
+def source_documents(source: Source, key: str) -> Iterator[Document]:
+    """A source's documents, as they come."""
+    return read_documents(
+        source.path,
+        source.name,
+        source.split,
+        source.text_column,
+        limit=source.limit,
+        key=key,
+        text_unit=source.text_unit,
+        streaming=source.streaming,
+    )
 
 
 def count_parts(folder: Path) -> int:
@@ -167,20 +191,6 @@ def read_chosen(folder: Path) -> dict[str, Any]:
     return json.loads((work_folder(folder) / "chosen.json").read_text())
 
 
-def corpus_documents(recipe: Recipe, split: str | None = None) -> Iterator[Document]:
-    """The documents of the recipe's corpus, as they come, or of another split of it."""
-    corpus = recipe.corpus
-    return read_documents(
-        corpus.path,
-        corpus.name,
-        split or corpus.split,
-        corpus.text_column,
-        limit=corpus.limit if split is None else None,
-        text_unit=corpus.text_unit,
-        streaming=corpus.streaming,
-    )
-
-
 def choose_documents(recipe: Recipe, folder: Path, parts: int) -> None:
     """Mark the documents that stay, and obtain the tokenizer; what was decided before on the same parts stays decided.
 
@@ -189,8 +199,7 @@ def choose_documents(recipe: Recipe, folder: Path, parts: int) -> None:
     work = work_folder(folder)
     digests = [read_digests(work, number) for number in range(parts)]
     held_out = recipe.corpus.held_out
-    texts = (clean_text(document.text) for document in corpus_documents(recipe, held_out)) if held_out else ()
-    forbidden = digests_of(list(filter(None, texts)))
+    forbidden = held_out_digests(recipe.corpus)
     everything = np.concatenate([forbidden, *digests])
     settings = (recipe.tokenizer.model_dump(), recipe.model.max_position_embeddings, held_out)
     origin = hashlib.blake2b(everything.tobytes() + repr(settings).encode()).hexdigest()
@@ -207,6 +216,15 @@ def choose_documents(recipe: Recipe, folder: Path, parts: int) -> None:
     tokenizer = obtain_tokenizer(recipe, folder, parts)
     chosen = {"origin": origin, "parts": parts, "tokenizer_hash": fingerprint(tokenizer), "dropped": dict(dropped)}
     write_text(work / "chosen.json", json.dumps(chosen))
+
+
+def held_out_digests(corpus: Corpus) -> np.ndarray:
+    """The digests of the held-out split's texts, (N, 2)."""
+    if corpus.held_out is None:
+        return digests_of([])
+    split = corpus.model_copy(update={"split": corpus.held_out, "limit": None})
+    texts = (clean_text(document.text) for document in source_documents(split, "corpus"))
+    return digests_of(list(filter(None, texts)))
 
 
 def first_of_equal(digests: np.ndarray, forbidden: int) -> tuple[np.ndarray, Counter[str]]:
@@ -228,7 +246,7 @@ def obtain_tokenizer(recipe: Recipe, folder: Path, parts: int) -> "PreTrainedTok
     else:
         texts = (text for number in range(parts) for text in read_texts(work_folder(folder), number, kept=True))
         longest = recipe.model.max_position_embeddings
-        tokenizer = learn_tokenizer(texts, settings.vocab_size, settings.lowercase, longest)
+        tokenizer = learn_tokenizer(texts, settings.vocab_size, settings.lowercase, longest, settings.strip_accents)
     tokenizer.save_pretrained(folder / "tokenizer")
     return tokenizer
 

@@ -204,6 +204,7 @@ def build_trainer(
             training.weight_decay,
             training.muon_learning_rate,
             training.adam_beta2,
+            training.muon_weight_decay,
         ),
         source=data,
         objective=objective,

@@ -23,8 +23,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
-class Corpus(Section):
-    """Where the pretraining text comes from."""
+class Source(Section):
+    """A part of the pretraining text."""
 
     path: str  # a Hub id, a local file or folder, or `sample` for the embedded corpus
     name: str | None = None  # the configuration of a Hub dataset, e.g. 20231101.en
@@ -33,7 +33,21 @@ class Corpus(Section):
     limit: Count | None = None  # only the first documents of each split
     text_unit: Literal["line", "paragraph", "document"] = "line"  # what a document is in a .txt file
     streaming: bool = False  # read a Hub dataset from the network, without a copy on the disk
-    held_out: str | None = None  # a split whose texts are dropped wherever they occur, e.g. test
+    weight: Rate = 1.0  # 0.25: a quarter of the documents, drawn by the seed; 3: an epoch goes three times through them
+
+    @field_validator("weight")
+    @classmethod
+    def check_weight(cls, value: float) -> float:
+        if value > 1 and value % 1:
+            raise ValueError("a weight is a share of the documents, up to 1, or a whole number of passes")
+        return value
+
+
+class Corpus(Source):
+    """Where the pretraining text comes from."""
+
+    more: list[Source] = []  # further sources; their documents are mixed with the others in training
+    held_out: str | None = None  # a split of `path` whose texts are dropped wherever they occur, e.g. test
     min_characters: Count = 1  # shorter documents are dropped
 
 
@@ -49,6 +63,7 @@ class Tokenizer(Section):
     path: str | None = None  # an existing tokenizer, as a folder or Hub id; nothing is learned then
     vocab_size: Annotated[int, Field(ge=64)] = 30528
     lowercase: bool = True
+    strip_accents: bool | None = None  # é becomes e; none: where lowercase is true, as google's uncased models
 
 
 class Pairs(Section):
@@ -94,8 +109,9 @@ class Training(Section):
     compile: Literal["auto"] | bool = "auto"
     optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: Rate = 1e-4
-    muon_learning_rate: Rate = 0.02  # of the hidden matrices, where optimizer is muon
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    muon_learning_rate: Rate = 0.02  # of the hidden matrices, where optimizer is muon
+    muon_weight_decay: Annotated[float, Field(ge=0)] = 0.1  # of the same; far lower, the first layer drowns the rest
     adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
     max_grad_norm: Rate = 1.0
     schedule: Literal["linear", "trapezoid"] = "linear"

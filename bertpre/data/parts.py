@@ -27,7 +27,17 @@ from bertpre.data.store import SPLITS, write_shard
 PART_CHARACTERS = 1 << 24
 SEPARATOR = "\0"  # between cleaned texts, which hold no control characters
 SPLIT_KEY = 0x5EED  # sets the draw of the validation documents apart from the masks' numbers
+MIX_KEY = 0x4D49  # and that of the documents of a source with a weight
 LINE_SAMPLE = 16  # one line in so many, chosen by its checksum, is looked at for repeats
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """Which documents of a part are kept: those long enough, and a source's share of them."""
+
+    min_characters: int = 1
+    weight: float = 1.0  # below 1, the share of the documents; above, how often an epoch takes them
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,25 +69,26 @@ def cut_into_parts(texts: Iterable[str], characters: int = PART_CHARACTERS) -> I
         yield whole + growing
 
 
-def clean_part(folder: Path, number: int, texts: list[str], min_characters: int = 1) -> None:
+def clean_part(folder: Path, number: int, texts: list[str], sieve: Sieve) -> None:
     """Clean a part's documents and write them down with their digests, unless it was done before with these texts."""
     stem = part_stem(folder, number)
-    origin = hashlib.blake2b(SEPARATOR.join([str(min_characters), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
+    origin = hashlib.blake2b(SEPARATOR.join([str(sieve), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
     known = read_facts(folder, number, "clean")
     if known is not None and known["origin"] == origin:
         return
-    dropped: Counter[str] = Counter()
-    kept = []
-    for text in map(clean_text, texts):
-        if not text:
-            dropped["empty"] += 1
-        elif len(text) < min_characters:
-            dropped["too short"] += 1
-        else:
-            kept.append(text)
-    np.save(f"{stem}.digests.npy", digests_of(kept), allow_pickle=False)
-    Path(f"{stem}.texts").write_bytes(SEPARATOR.join(kept).encode())
-    facts = {"origin": origin, "documents": len(texts), "kept": len(kept), "dropped": dict(dropped)}
+    cleaned = [clean_text(text) for text in texts]
+    kept = [text for text in cleaned if len(text) >= sieve.min_characters]
+    digests = digests_of(kept)
+    is_drawn = uniform(MIX_KEY, sieve.seed, digests[:, 0], digests[:, 1]) < sieve.weight
+    empty = cleaned.count("")
+    dropped = {
+        "empty": empty,
+        "too short": len(cleaned) - len(kept) - empty,
+        "weight": len(kept) - int(is_drawn.sum()),
+    }
+    np.save(f"{stem}.digests.npy", digests[is_drawn], allow_pickle=False)
+    Path(f"{stem}.texts").write_bytes(SEPARATOR.join(compress(kept, is_drawn.tolist())).encode())
+    facts = {"origin": origin, "repeats": max(1, int(sieve.weight)), "dropped": dict(+Counter(dropped))}
     write_facts(folder, number, "clean", facts)
 
 
@@ -136,6 +147,7 @@ def encode_part(folder: Path, number: int, cut: Cut) -> None:
     digests = read_digests(folder, number)[read_keep(folder, number)]
     is_validation = uniform(SPLIT_KEY, cut.seed, digests[:, 0], digests[:, 1]) < cut.validation_fraction
     shards = []
+    repeats = read_facts(folder, number, "clean")["repeats"]
     for split, chosen in zip(SPLITS, (~is_validation, is_validation), strict=True):
         tokens, sentence_lengths, document_lengths = encoded.select(chosen)
         if split == "train":
@@ -145,6 +157,7 @@ def encode_part(folder: Path, number: int, cut: Cut) -> None:
             tokens = tokens.astype(np.uint16 if encoder.vocab_size <= 1 << 16 else np.uint32)
             shards.append(
                 write_shard(folder, f"{Path(stem).name}.{split}", split, tokens, sentence_lengths, document_lengths)
+                | {"repeats": repeats if split == "train" else 1}
             )
     lost = len(documents) - sum(shard["documents"] for shard in shards)
     facts = {"no_token": lost, "shards": shards, "lines": sampled_lines(sentences)}

@@ -45,7 +45,7 @@ def write_shard(
         np.save(folder / f"{name}.{part}.npy", arrays[part], allow_pickle=False)
     checksums = {part: file_checksum(folder / f"{name}.{part}.npy") for part in PARTS}
     counts = {"documents": len(document_lengths), "sentences": len(sentence_lengths), "tokens": len(tokens)}
-    return {"name": name, "split": split, **counts, "sha256": checksums}
+    return {"name": name, "split": split, **counts, "repeats": 1, "sha256": checksums}
 
 
 def offsets(lengths: np.ndarray) -> np.ndarray:
@@ -59,7 +59,8 @@ def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[
     tokens = np.concatenate([shard.tokens for shard in shards])
     sentence_lengths = np.concatenate([np.diff(shard.sentences) for shard in shards])
     document_lengths = np.concatenate([np.diff(shard.documents) for shard in shards])
-    return write_shard(folder, name, entries[0]["split"], tokens, sentence_lengths, document_lengths)
+    entry = write_shard(folder, name, entries[0]["split"], tokens, sentence_lengths, document_lengths)
+    return entry | {"repeats": entries[0]["repeats"]}
 
 
 def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> list[Shard]:
-    """Memory-map the shards of one split after checking them against their checksums.
+    """Memory-map the shards of one split after checking them against their checksums; `repeats` times where it says so.
 
     Raises UserError for a damaged file, or where the store was made with another tokenizer than `tokenizer_hash`.
     """
@@ -111,7 +112,7 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
         for part, file in files.items():
             if not file.exists() or file_checksum(file) != entry["sha256"][part]:
                 raise UserError(f"{file} is missing or damaged: move {folder} away and run `bertpre prepare` again")
-        shards.append(map_shard(folder, entry["name"]))
+        shards += [map_shard(folder, entry["name"])] * entry.get("repeats", 1)
     return shards
 
 

@@ -23,11 +23,11 @@ ALPHABET_SIZE = 1000  # characters that are tokens; what rarer ones stand in bec
 
 
 def learn_tokenizer(
-    texts: Iterator[str], vocab_size: int, lowercase: bool, max_length: int
+    texts: Iterator[str], vocab_size: int, lowercase: bool, max_length: int, strip_accents: bool | None = None
 ) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
-    The size is a multiple of 64: `[unused0]`, ... fill up what a small corpus leaves open. The same texts give the same
+    `strip_accents` of None follows `lowercase`. The size is a multiple of 64: `[unused0]`, ... fill up what a small corpus leaves open. The same texts give the same
     vocabulary: the trainer breaks ties by token id, and would give `##` characters their ids in the random order of a
     hash map (huggingface/tokenizers issue 1794), so they are handed to it in order, before the words.
     """
@@ -35,7 +35,7 @@ def learn_tokenizer(
     from transformers import BertTokenizer
 
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()
     with TemporaryDirectory() as folder:
@@ -53,7 +53,9 @@ def learn_tokenizer(
     vocabulary = learner.get_vocab()
     missing = -len(vocabulary) % VOCABULARY_MULTIPLE
     vocabulary |= {f"[unused{number}]": len(vocabulary) + number for number in range(missing)}
-    return BertTokenizer(vocab=vocabulary, do_lower_case=lowercase, model_max_length=max_length)
+    return BertTokenizer(
+        vocab=vocabulary, do_lower_case=lowercase, strip_accents=strip_accents, model_max_length=max_length
+    )
 
 
 def write_texts(texts: Iterator[str], file: Path) -> Counter[str]:

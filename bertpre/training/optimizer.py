@@ -13,11 +13,14 @@ def build_optimizers(
     weight_decay: float,
     muon_learning_rate: float = 0.02,
     adam_beta2: float = 0.999,
+    muon_weight_decay: float = 0.1,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of all trainable parameters, each of which is in exactly one group.
 
     `adamw`: Loshchilov and Hutter 2019; matrices are decayed, biases and normalisations are not (Devlin et al. 2018).
-    `muon`: Jordan et al. 2024; hidden matrices are orthogonalised, embeddings and output layers keep AdamW.
+    `muon`: Jordan et al. 2024; hidden matrices are orthogonalised, embeddings and output layers keep AdamW. A step
+    moves all singular values alike, and what a pre-LN layer adds may grow without changing the loss, so only weight
+    decay bounds it (Liu et al. 2025, section 2.2).
     """
     parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
     hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
@@ -31,7 +34,9 @@ def build_optimizers(
     ]
     if name == "muon":
         matrices = [parameters[key] for key in sorted(hidden)]
-        optimizers.append(torch.optim.Muon(matrices, lr=muon_learning_rate, weight_decay=weight_decay, momentum=0.95))
+        optimizers.append(
+            torch.optim.Muon(matrices, lr=muon_learning_rate, weight_decay=muon_weight_decay, momentum=0.95)
+        )
     held = [id(value) for optimizer in optimizers for group in optimizer.param_groups for value in group["params"]]
     assert sorted(held) == sorted(map(id, parameters.values())), "each parameter belongs to exactly one group"
     for optimizer in optimizers:

@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import bertpre.prepare
 from bertpre.data import sample
 from bertpre.data.parts import cut_into_parts
+from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
@@ -139,3 +141,23 @@ def test_the_audit_knows_repeated_lines_and_unknown_tokens(prepare: Prepare, tmp
     run = prepare("run", f"corpus.path={write_documents(tmp_path / 'a.jsonl', texts)}", "corpus.split=train")
     assert 0 <= prepared(run)["repeated_line_share"] < 1
     assert prepared(run)["unknown_share"] == 0
+
+
+def test_sources_are_mixed_by_their_weights(prepare: Prepare, tmp_path: Path) -> None:
+    texts = [document.text for document in sample.generate("train", 150)]
+    spans = [(0, 50), (40, 100), (100, 150)]
+    files = [write_documents(tmp_path / f"{start}.jsonl", texts[start:end]) for start, end in spans]
+    more = f"[{{path: {files[1]}, weight: 3}}, {{path: {files[2]}, weight: 0.5}}]"
+    first = f"corpus.path={files[0]}", "corpus.split=train"
+    run = prepare("mixed", *first, f"corpus.more={more}")
+    figures = prepared(run)
+    assert figures["dropped"]["duplicate"] == 10
+    assert 10 < figures["dropped"]["weight"] < 40
+    shards = open_shards(run / "data", "train")
+    seen = Counter(shard.tokens.tobytes() for shard in shards)
+    assert set(seen.values()) == {1, 3}
+    assert sum(len(shard.documents) - 1 for shard in shards) > figures["documents"]
+    with pytest.raises(UserError, match=r"corpus.more.0.path: .*nowhere.jsonl"):
+        prepare("wrong", *first, "corpus.more=[{path: nowhere.jsonl}]")
+    with pytest.raises(UserError, match="a whole number of passes"):
+        prepare("wrong", "corpus.weight=2.5")

@@ -17,12 +17,13 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.one_of(WORDS, st.text(max_size=12)), max_size=8).map(" ".join)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+@pytest.fixture(scope="module", params=[(True, None), (True, False), (False, None)], ids=["uncased", "accents", "cased"])
 def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    lowercase, strip_accents = request.param
     texts = [document.text for document in sample.generate("train", 60)] + [
         "Σίσυφος ΟΔΟΣ 映画です 日 本 naïve café"
     ] * 3
-    return learn_tokenizer(iter(texts), vocab_size=640, lowercase=request.param, max_length=64)
+    return learn_tokenizer(iter(texts), vocab_size=640, lowercase=lowercase, max_length=64, strip_accents=strip_accents)
 
 
 def expected(tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> list[list[int]]:

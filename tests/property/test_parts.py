@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bertpre.data.parts import (
     Encoded,
+    Sieve,
     clean_part,
     cut_into_parts,
     digests_of,
@@ -39,10 +40,9 @@ def test_parts_hold_every_text_once_and_in_order(texts: list[str], characters: i
 def test_cleaned_texts_come_back_with_a_digest_each(texts: list[str], min_characters: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        clean_part(folder, 3, texts, min_characters)
+        clean_part(folder, 3, texts, Sieve(min_characters))
         facts, cleaned = read_facts(folder, 3, "clean"), read_texts(folder, 3)
-        assert facts["documents"] == len(texts)
-        assert facts["kept"] == len(cleaned) == len(texts) - sum(facts["dropped"].values())
+        assert len(cleaned) == len(texts) - sum(facts["dropped"].values())
         assert all(len(text) >= min_characters for text in cleaned)
         digests = read_digests(folder, 3)
         assert digests.tolist() == digests_of(cleaned).tolist()
@@ -50,8 +50,24 @@ def test_cleaned_texts_come_back_with_a_digest_each(texts: list[str], min_charac
         write_keep(folder, 3, np.arange(len(cleaned)) % 2 == 0)
         assert read_texts(folder, 3, kept=True) == cleaned[::2]
         files = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
-        clean_part(folder, 3, texts, min_characters)
+        clean_part(folder, 3, texts, Sieve(min_characters))
         assert files == {file: file.stat().st_mtime_ns for file in folder.iterdir()}  # it was there already
+
+
+def test_a_weight_below_one_keeps_that_share_of_the_documents_whatever_the_parts(tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(4000)]
+    kept = {}
+    for weight in (0.25, 0.5, 1.0, 3.0):
+        for number, part in enumerate((texts[:1000], texts[1000:])):
+            clean_part(tmp_path, number, part, Sieve(weight=weight))
+        kept[weight] = {text for number in range(2) for text in read_texts(tmp_path, number)}
+    assert kept[0.25] < kept[0.5] < kept[1.0] == kept[3.0] == set(texts)
+    assert abs(len(kept[0.25]) - 1000) < 4 * (4000 * 0.25 * 0.75) ** 0.5
+    clean_part(tmp_path, 0, texts, Sieve(weight=0.25))
+    assert set(read_texts(tmp_path, 0)) == kept[0.25]
+    assert read_facts(tmp_path, 0, "clean")["dropped"] == {"weight": 4000 - len(kept[0.25])}
+    clean_part(tmp_path, 0, texts, Sieve(weight=0.25, seed=1))
+    assert set(read_texts(tmp_path, 0)) != kept[0.25]
 
 
 @settings(max_examples=60, deadline=None)

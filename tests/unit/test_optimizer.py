@@ -61,6 +61,11 @@ def test_muon_takes_the_matrices_inside_the_layers_and_no_embedding_or_head(arch
     assert not [name for name in taken if any(part in name for part in outer)]
 
 
+def test_muon_has_a_weight_decay_of_its_own() -> None:
+    adamw, muon = build_optimizers(tiny_model(), "muon", 1e-3, 0.01, muon_weight_decay=0.3)
+    assert [group["weight_decay"] for group in (*adamw.param_groups, *muon.param_groups)] == [0.01, 0.0, 0.3]
+
+
 def test_frozen_parameters_are_left_out() -> None:
     model = tiny_model()
     embedding = model.get_input_embeddings().weight

@@ -76,6 +76,16 @@ def test_lowercasing_is_a_choice() -> None:
     assert fingerprint(lower) != fingerprint(cased)
 
 
+@pytest.mark.parametrize("strip_accents", [True, False])
+def test_accents_are_a_choice_of_their_own(strip_accents: bool, tmp_path: Path) -> None:
+    corpus = ["the café the cafe"] * 5
+    learned = learn_tokenizer(iter(corpus), 128, lowercase=True, max_length=64, strip_accents=strip_accents)
+    learned.save_pretrained(tmp_path)
+    for tokenizer in (learned, AutoTokenizer.from_pretrained(tmp_path)):
+        assert (tokenizer.encode("Café") == tokenizer.encode("Cafe")) == strip_accents
+        assert tokenizer.unk_token_id not in tokenizer.encode("Café")
+
+
 def test_saving_and_loading_changes_nothing(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     for loaded in (load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
