@@ -8,6 +8,7 @@ import numpy as np
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 NO_LABEL = -100  # of what is no pair
+ROUNDS, PLACES = 6, 16  # at most so many times so many places are tried for a random segment
 
 
 def plan_examples(
@@ -40,8 +41,8 @@ def plan_pairs(
     sentences are gathered up to a target length (with probability `short_seq_prob` a random shorter one) and cut in
     two at a random place; with probability `random_next_prob` the second part is replaced by text from another
     document and its sentences are put back for the next pair; what exceeds `max_length` is cut at either end.
-    One departure: a random segment B is as long as the true one it replaces (to the nearest sentence), where google's
-    fills the pair up; else a short pair would tell that B is the true next.
+    One departure: a random segment B has as many tokens as the true one it replaces, where google's fills the pair up;
+    else a pair that is short, or full to the last token, would tell that B is the true next.
 
     sentences: token offsets, (number of sentences + 1,); documents: sentence offsets, (number of documents + 1,).
     Returns (number of pairs, 5), int64, columns as named above: segments are spans of the shard's tokens.
@@ -52,7 +53,9 @@ def plan_pairs(
     if number < 2:
         raise ValueError("next-sentence pairs need at least two documents")
     room = max_length - SPECIAL_TOKENS_IN_A_PAIR
-    plan: list[tuple[int, int, int, int, int]] = []
+    spans: list[tuple[int, int, int, int]] = []
+    owners: list[int] = []
+    wanted: list[int] = []  # tokens of a random segment B; 0 where B is the true next
     for document in range(number):
         sentence, end = first[document], first[document + 1]
         while sentence < end:
@@ -62,16 +65,20 @@ def plan_pairs(
                 stop += 1
             cut = sentence + 1 + int(generator.random() * (stop - sentence - 1))  # at least one sentence in A
             a_start, a_end = starts[sentence], starts[cut]
-            is_random_next = cut == stop or generator.random() < random_next_prob
-            if is_random_next:
-                wanted = starts[stop] - a_end if cut < stop else max(1, target - (a_end - a_start))
-                b_start, b_end = random_segment(starts, first, document, wanted, generator)
-                sentence = cut  # the sentences after A are put back
+            spans.append((a_start, a_end, a_end, starts[stop]))
+            owners.append(document)
+            if cut == stop:  # there is no true next
+                wanted.append(max(1, target - (a_end - a_start)))
             else:
-                b_start, b_end = a_end, starts[stop]
-                sentence = stop
-            plan.append((*truncate_pair(a_start, a_end, b_start, b_end, room, generator), int(is_random_next)))
-    return np.array(plan, dtype=np.int64)
+                wanted.append(starts[stop] - a_end if generator.random() < random_next_prob else 0)
+            sentence = cut if wanted[-1] else stop  # the sentences after A are put back
+    planned, lengths = np.array(spans, dtype=np.int64), np.array(wanted)
+    is_random_next = lengths > 0
+    planned[is_random_next, 2:] = random_segments(
+        sentences, documents, np.array(owners)[is_random_next], lengths[is_random_next], generator
+    )
+    cut_spans = [truncate_pair(*span, room, generator) for span in planned.tolist()]
+    return np.column_stack([np.array(cut_spans, dtype=np.int64), is_random_next])
 
 
 def plan_swaps(
@@ -138,17 +145,36 @@ def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, g
     return np.array(plan, dtype=np.int64).reshape(-1, 5)
 
 
-def random_segment(
-    starts: list[int], first: list[int], document: int, wanted: int, generator: random.Random
-) -> tuple[int, int]:
-    """A span of whole sentences of another document, from a random one on, as near to `wanted` tokens as they allow."""
-    other = int(generator.random() * (len(first) - 2))
-    other += other >= document
-    sentence = first[other] + int(generator.random() * (first[other + 1] - first[other]))
-    stop = sentence + 1
-    while stop < first[other + 1] and (starts[stop] + starts[stop + 1]) / 2 - starts[sentence] <= wanted:
-        stop += 1
-    return starts[sentence], starts[stop]
+def random_segments(
+    sentences: np.ndarray, documents: np.ndarray, owners: np.ndarray, wanted: np.ndarray, generator: random.Random
+) -> np.ndarray:
+    """Spans of whole sentences, (R, 2), each of another document than its owner and of as many tokens as wanted.
+
+    owners: documents, (R,); wanted: tokens, (R,). Places are drawn until one has sentences of exactly that length; the
+    nearest of `ROUNDS * PLACES` is taken where none has.
+    """
+    rng = np.random.default_rng(generator.getrandbits(64))
+    spans, errors = np.zeros((len(owners), 2), dtype=np.int64), np.full(len(owners), np.iinfo(np.int64).max)
+    rows = np.arange(len(owners))
+    for _ in range(ROUNDS):
+        if not len(rows):
+            break
+        other = rng.integers(len(documents) - 2, size=(len(rows), PLACES))
+        other += other >= owners[rows, None]
+        first, last = documents[other], documents[other + 1]
+        sentence = first + (rng.random(other.shape) * (last - first)).astype(np.int64)
+        start, target = sentences[sentence], wanted[rows, None]
+        above = np.clip(np.searchsorted(sentences, start + target), sentence + 1, last)
+        stops = np.stack([above, np.maximum(above - 1, sentence + 1)], axis=2)  # (R, PLACES, 2)
+        ends = sentences[stops].reshape(len(rows), -1)
+        error = np.abs(ends - np.repeat(start, 2, axis=1) - target)
+        best = error.argmin(axis=1)
+        found = np.column_stack([start[np.arange(len(rows)), best // 2], ends[np.arange(len(rows)), best]])
+        error = error[np.arange(len(rows)), best]
+        is_better = error < errors[rows]
+        spans[rows[is_better]], errors[rows[is_better]] = found[is_better], error[is_better]
+        rows = rows[errors[rows] > 0]
+    return spans
 
 
 def truncate_pair(

@@ -17,7 +17,9 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.one_of(WORDS, st.text(max_size=12)), max_size=8).map(" ".join)
 
 
-@pytest.fixture(scope="module", params=[(True, None), (True, False), (False, None)], ids=["uncased", "accents", "cased"])
+@pytest.fixture(
+    scope="module", params=[(True, None), (True, False), (False, None)], ids=["uncased", "accents", "cased"]
+)
 def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
     lowercase, strip_accents = request.param
     texts = [document.text for document in sample.generate("train", 60)] + [
