@@ -102,6 +102,17 @@ def show(recipe: RecipeName, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def doctor(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """What this machine can do, and whether the prepared data is whole and sound; changes nothing."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.doctor import doctor
+
+    doctor(loaded)
+
+
+@app.command()
 def export(
     run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
     to: Annotated[str, typer.Option(help="bert, modernbert or bertpre.")],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.data.audit import audit_lengths, audit_pairs
+from bertpre.data.audit import audit_lengths, audit_lines, audit_pairs
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import Document, read_documents
 from bertpre.data.parts import (
@@ -70,7 +70,8 @@ def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> di
     figures = {key: manifest[key] for key in FROM_MANIFEST} | audit(folder, recipe)
     figures["seconds"] = time.perf_counter() - start
     write_results(folder, "prepare", figures)
-    print("\n".join(closing_lines(figures)))
+    print(f"prepare: {figures['seconds']:.0f} s")
+    print("\n".join(f"  {line}" for line in audit_lines(figures)))
     return figures
 
 
@@ -311,25 +312,3 @@ def audit(folder: Path, recipe: Recipe) -> dict[str, Any]:
     counts = {"pairs": sum(len(dataset.plan_shard(0, number)) for number in range(len(shards)))}
     balance = audit_pairs(dataset.plan(0)[0][:, 2:]) if pairs.kind != "none" else {}
     return counts | balance | audit_lengths(shards)
-
-
-def closing_lines(figures: dict[str, Any]) -> Iterator[str]:
-    """The figures as a user reads them."""
-    yield (
-        f"prepare: {figures['documents']:,} documents, {figures['sentences']:,} sentences, "
-        f"{figures['tokens']:,} tokens, {figures['pairs']:,} pairs in {figures['seconds']:.0f} s"
-    )
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in figures["dropped"].items()) or "none"
-    yield f"  dropped documents: {dropped}"
-    for name in ("tokens_in_document", "tokens_in_sentence"):
-        quantiles = ", ".join(f"{quantile} {value:,}" for quantile, value in figures[name].items())
-        yield f"  {name.replace('_', ' ')}: {quantiles}"
-    yield (
-        f"  unknown tokens {figures['unknown_share']:.3%}, repeated lines {figures['repeated_line_share']:.1%}; "
-        f"unigram entropy {figures['unigram_entropy']:.3f} nats: the MLM loss of a model that ignores context"
-    )
-    if "lengths_tell" in figures:
-        yield (
-            f"  pairs: {figures['random_next_share']:.1%} with label 1; lengths alone beat the commoner label by "
-            f"{figures['lengths_tell']:+.1%}"
-        )

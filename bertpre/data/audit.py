@@ -1,9 +1,12 @@
 """The audit of a store: what a user should know about the data before paying for a training on it."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
-from bertpre.data.store import Shard
+from bertpre.data.store import Shard, entropy
 
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
 MOST_PAIRS = 50_000  # to judge lengths by
@@ -19,6 +22,12 @@ def audit_lengths(shards: list[Shard]) -> dict[str, dict[str, int]]:
 def quantiles(lengths: np.ndarray) -> dict[str, int]:
     """Some quantiles of lengths, by name."""
     return {name: int(np.quantile(lengths, share, method="nearest")) for name, share in QUANTILES.items()}
+
+
+def count_tokens(shards: list[Shard], vocab_size: int, unk_token_id: int) -> dict[str, float]:
+    """The unigram entropy of the tokens, in nats, and the share of unknown ones."""
+    counts = sum(np.bincount(shard.tokens, minlength=vocab_size) for shard in shards)
+    return {"unigram_entropy": entropy(counts), "unknown_share": float(counts[unk_token_id] / counts.sum())}
 
 
 def audit_pairs(pairs: np.ndarray) -> dict[str, float]:
@@ -38,3 +47,37 @@ def audit_pairs(pairs: np.ndarray) -> dict[str, float]:
         commoner = max(labels[half:].mean(), 1 - labels[half:].mean())
         tells = float(tree.score(lengths[half:], labels[half:]) - commoner)
     return {"random_next_share": float(pairs[:, IS_RANDOM_NEXT].mean()), "lengths_tell": tells}
+
+
+def audit_lines(figures: dict[str, Any]) -> Iterator[str]:
+    """The figures of `prepare` as a user reads them, and what in them is unusual."""
+    yield (
+        f"{figures['documents']:,} documents, {figures['sentences']:,} sentences, {figures['tokens']:,} tokens, "
+        f"{figures['pairs']:,} examples an epoch"
+    )
+    yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in figures["dropped"].items()) or "none")
+    for name in ("tokens_in_document", "tokens_in_sentence"):
+        quantiles = ", ".join(f"{quantile} {value:,}" for quantile, value in figures[name].items())
+        yield f"{name.replace('_', ' ')}: {quantiles}"
+    yield (
+        f"unknown tokens {figures['unknown_share']:.3%}, repeated lines {figures['repeated_line_share']:.1%}; "
+        f"unigram entropy {figures['unigram_entropy']:.3f} nats: the MLM loss of a model that ignores context"
+    )
+    if "lengths_tell" in figures:
+        yield (
+            f"pairs: {figures['random_next_share']:.1%} with label 1; lengths alone beat the commoner label by "
+            f"{figures['lengths_tell']:+.1%}"
+        )
+    yield from (f"attention: {warning}" for warning in warnings(figures))
+
+
+def warnings(figures: dict[str, Any]) -> Iterator[str]:
+    """What is worth a look before the training is paid for."""
+    if figures["unknown_share"] > 0.01:
+        yield f"{figures['unknown_share']:.1%} of the tokens are unknown: is the tokenizer of this language and script?"
+    if figures["repeated_line_share"] > 0.3:
+        yield f"{figures['repeated_line_share']:.0%} of the lines are repeats of others: boilerplate is cheap to learn"
+    if figures["tokens_in_document"]["median"] == figures["tokens_in_sentence"]["median"]:
+        yield "most documents are one sentence: they have no true next sentence; pairs.kind=none fits them better"
+    if figures.get("lengths_tell", 0) > 0.02:
+        yield "the lengths of the segments tell the label of the pairs: its accuracy will flatter the model"

@@ -27,9 +27,10 @@ def learn_tokenizer(
 ) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
-    `strip_accents` of None follows `lowercase`. The size is a multiple of 64: `[unused0]`, ... fill up what a small corpus leaves open. The same texts give the same
-    vocabulary: the trainer breaks ties by token id, and would give `##` characters their ids in the random order of a
-    hash map (huggingface/tokenizers issue 1794), so they are handed to it in order, before the words.
+    `strip_accents` of None follows `lowercase`. The size is a multiple of 64: `[unused0]`, ... fill up what a small
+    corpus leaves open. The same texts give the same vocabulary: the trainer breaks ties by token id, and would give
+    `##` characters their ids in the random order of a hash map (huggingface/tokenizers issue 1794), so they are handed
+    to it in order, before the words.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import BertTokenizer

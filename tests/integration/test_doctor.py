@@ -1,0 +1,56 @@
+"""`bertpre doctor`: says what the machine can do, repeats the audit, finds damage, and writes nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from bertpre.doctor import doctor
+from bertpre.errors import UserError
+from bertpre.recipe import load_recipe
+from bertpre.run_directory import read_results
+from tests.helpers import copy_run, tree_hash
+
+
+def examine(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    doctor(load_recipe(str(run / "recipe.yaml"), [f"output_dir={run}"]))
+    return capsys.readouterr().out
+
+
+def test_it_repeats_the_audit_and_counts_the_masks(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = tree_hash(tiny_run)
+    told, figures = examine(tiny_run, capsys), read_results(tiny_run)["prepare"]
+    assert tree_hash(tiny_run) == before
+    assert "GFLOP/s in fp32" in told or "GFLOP/s in float32" in told
+    assert "GiB of disk" in told
+    assert "torch.compile: " in told
+    assert "agree with their checksums" in told
+    assert f"{figures['tokens']:,} tokens, {figures['pairs']:,} examples an epoch" in told
+    assert f"unigram entropy {figures['unigram_entropy']:.3f} nats" in told
+    assert "of the tokens are targets" in told
+
+
+def test_without_data_it_says_what_makes_it(
+    tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor(load_recipe(str(tiny_recipe), []))
+    assert "`bertpre prepare` makes it" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_flipped_bit_and_another_tokenizer_are_found(
+    tiny_run: Path, tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copy_run(tiny_run, tmp_path / "copy", "prepare")
+    file = next((run / "data").glob("*.tokens.npy"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=f"{file.name} is missing or damaged"):
+        examine(run, capsys)
+    content[-1] ^= 1
+    file.write_bytes(content)
+    (run / "tokenizer" / "tokenizer.json").write_text(
+        (run / "tokenizer" / "tokenizer.json").read_text().replace('"the"', '"teh"')
+    )
+    with pytest.raises(UserError, match="made with another tokenizer"):
+        examine(run, capsys)
