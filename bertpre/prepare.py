@@ -5,6 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,15 @@ import numpy as np
 from bertpre.data.audit import audit_lengths, audit_lines, audit_pairs
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import Document, read_documents
+from bertpre.data.duplicates import bands_of, digests_of, first_of_like
 from bertpre.data.parts import (
     Cut,
     Sieve,
     clean_part,
     cut_into_parts,
-    digests_of,
     encode_part,
     is_encoded,
+    read_bands,
     read_digests,
     read_facts,
     read_texts,
@@ -106,14 +108,16 @@ def write_parts(recipe: Recipe, folder: Path) -> None:
 
 def clean_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> None:
     """Clean a job's share of the parts; each job reads the whole corpus, which costs little beside the rest."""
-    work = work_folder(folder)
+    work, corpus = work_folder(folder), recipe.corpus
+    if corpus.near_duplicates and find_spec("rensa") is None:
+        raise UserError("corpus.near_duplicates needs the package rensa: pip install 'bertpre[dedup]'")
     work.mkdir(exist_ok=True)
     total = 0
 
     def calls() -> Iterator[tuple[Path, int, list[str], Sieve]]:
         nonlocal total
         for key, source in sources(recipe):
-            sieve = Sieve(recipe.corpus.min_characters, source.weight, recipe.seed)
+            sieve = Sieve(corpus.min_characters, source.weight, recipe.seed, corpus.near_duplicates)
             for texts in cut_into_parts(document.text for document in source_documents(source, key)):
                 if total % jobs == job:
                     yield work, total, texts, sieve
@@ -195,48 +199,42 @@ def read_chosen(folder: Path) -> dict[str, Any]:
 def choose_documents(recipe: Recipe, folder: Path, parts: int) -> None:
     """Mark the documents that stay, and obtain the tokenizer; what was decided before on the same parts stays decided.
 
-    The first of equal documents stays, and none that is in the held-out split.
+    The first of documents that are alike stays, and none that is like one of the held-out split.
     """
-    work = work_folder(folder)
-    digests = [read_digests(work, number) for number in range(parts)]
-    held_out = recipe.corpus.held_out
-    forbidden = held_out_digests(recipe.corpus)
-    everything = np.concatenate([forbidden, *digests])
-    settings = (recipe.tokenizer.model_dump(), recipe.model.max_position_embeddings, held_out)
-    origin = hashlib.blake2b(everything.tobytes() + repr(settings).encode()).hexdigest()
+    work, corpus, numbers = work_folder(folder), recipe.corpus, range(parts)
+    held_out = held_out_texts(corpus)
+    sizes = [len(read_digests(work, number)) for number in numbers]
+    digests = np.concatenate([digests_of(held_out), *(read_digests(work, number) for number in numbers)])
+    settings = (
+        recipe.tokenizer.model_dump(),
+        recipe.model.max_position_embeddings,
+        len(held_out),
+        corpus.near_duplicates,
+    )
+    origin = hashlib.blake2b(digests.tobytes() + repr(settings).encode()).hexdigest()
     if is_chosen(folder) and read_chosen(folder)["origin"] == origin:
         return
     (work / "chosen.json").unlink(missing_ok=True)
-    keep, dropped = first_of_equal(everything, len(forbidden))
-    for number, rows in enumerate(np.split(keep, np.cumsum([len(rows) for rows in digests])[:-1])):
+    bands = None
+    if corpus.near_duplicates:
+        bands = np.concatenate([bands_of(held_out), *(read_bands(work, number) for number in numbers)])
+    keep, dropped = first_of_like(digests, bands, len(held_out))
+    for number, rows in enumerate(np.split(keep, np.cumsum(sizes)[:-1])):
         write_keep(work, number, rows)
-    for number in range(parts):
         dropped += Counter(read_facts(work, number, "clean")["dropped"])
     if not keep.any():
-        raise UserError(f"corpus: {recipe.corpus.path} (split {recipe.corpus.split}) holds no text")
+        raise UserError(f"corpus: {corpus.path} (split {corpus.split}) holds no text")
     tokenizer = obtain_tokenizer(recipe, folder, parts)
     chosen = {"origin": origin, "parts": parts, "tokenizer_hash": fingerprint(tokenizer), "dropped": dict(dropped)}
     write_text(work / "chosen.json", json.dumps(chosen))
 
 
-def held_out_digests(corpus: Corpus) -> np.ndarray:
-    """The digests of the held-out split's texts, (N, 2)."""
+def held_out_texts(corpus: Corpus) -> list[str]:
+    """The cleaned texts of the held-out split."""
     if corpus.held_out is None:
-        return digests_of([])
+        return []
     split = corpus.model_copy(update={"split": corpus.held_out, "limit": None})
-    texts = (clean_text(document.text) for document in source_documents(split, "corpus"))
-    return digests_of(list(filter(None, texts)))
-
-
-def first_of_equal(digests: np.ndarray, forbidden: int) -> tuple[np.ndarray, Counter[str]]:
-    """Which rows of digests, (N, 2), occur here first, counted from row `forbidden` on; and the others by reason."""
-    _, first, group = np.unique(digests, axis=0, return_index=True, return_inverse=True)
-    first_equal = first[group.reshape(-1)][forbidden:]
-    is_forbidden = first_equal < forbidden
-    is_first = first_equal == np.arange(forbidden, len(digests))
-    return is_first, +Counter(
-        {"held out": int(is_forbidden.sum()), "duplicate": int((~is_first & ~is_forbidden).sum())}
-    )
+    return list(filter(None, (clean_text(document.text) for document in source_documents(split, "corpus"))))
 
 
 def obtain_tokenizer(recipe: Recipe, folder: Path, parts: int) -> "PreTrainedTokenizerBase":

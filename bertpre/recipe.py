@@ -49,6 +49,7 @@ class Corpus(Source):
     more: list[Source] = []  # further sources; their documents are mixed with the others in training
     held_out: str | None = None  # a split of `path` whose texts are dropped wherever they occur, e.g. test
     min_characters: Count = 1  # shorter documents are dropped
+    near_duplicates: bool = False  # drop them too, not only equal documents; needs the extra `dedup`
 
 
 class Prepare(Section):

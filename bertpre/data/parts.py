@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.data.cleaning import clean_text
+from bertpre.data.duplicates import bands_of, digests_of
 from bertpre.data.encoder import Encoder
 from bertpre.data.randomness import uniform
 from bertpre.data.sentences import split_sentences
@@ -38,6 +39,7 @@ class Sieve:
     min_characters: int = 1
     weight: float = 1.0  # below 1, the share of the documents; above, how often an epoch takes them
     seed: int = 0
+    near_duplicates: bool = False  # whether to look for them
 
 
 @dataclass(frozen=True)
@@ -86,21 +88,23 @@ def clean_part(folder: Path, number: int, texts: list[str], sieve: Sieve) -> Non
         "too short": len(cleaned) - len(kept) - empty,
         "weight": len(kept) - int(is_drawn.sum()),
     }
+    drawn = list(compress(kept, is_drawn.tolist()))
     np.save(f"{stem}.digests.npy", digests[is_drawn], allow_pickle=False)
-    Path(f"{stem}.texts").write_bytes(SEPARATOR.join(compress(kept, is_drawn.tolist())).encode())
+    if sieve.near_duplicates:
+        np.save(f"{stem}.bands.npy", bands_of(drawn), allow_pickle=False)
+    Path(f"{stem}.texts").write_bytes(SEPARATOR.join(drawn).encode())
     facts = {"origin": origin, "repeats": max(1, int(sieve.weight)), "dropped": dict(+Counter(dropped))}
     write_facts(folder, number, "clean", facts)
-
-
-def digests_of(texts: list[str]) -> np.ndarray:
-    """A digest of each text, (N, 2), uint64: equal texts have equal ones."""
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
 
 
 def read_digests(folder: Path, number: int) -> np.ndarray:
     """The digests of a cleaned part's texts, (N, 2)."""
     return np.load(f"{part_stem(folder, number)}.digests.npy", allow_pickle=False)
+
+
+def read_bands(folder: Path, number: int) -> np.ndarray:
+    """The MinHash bands of a cleaned part's texts, (N, 14)."""
+    return np.load(f"{part_stem(folder, number)}.bands.npy", allow_pickle=False)
 
 
 def read_texts(folder: Path, number: int, kept: bool = False) -> list[str]:

@@ -161,3 +161,16 @@ def test_sources_are_mixed_by_their_weights(prepare: Prepare, tmp_path: Path) ->
         prepare("wrong", *first, "corpus.more=[{path: nowhere.jsonl}]")
     with pytest.raises(UserError, match="a whole number of passes"):
         prepare("wrong", "corpus.weight=2.5")
+
+
+def test_near_duplicates_are_dropped_by_choice(prepare: Prepare, tmp_path: Path) -> None:
+    texts = [document.text for document in sample.generate("train", 80)]
+    near = [f"{text} The end, said somebody." for text in texts[:30]]
+    file = write_documents(tmp_path / "texts.jsonl", texts + near + texts[:5])
+    source = f"corpus.path={file}", "corpus.split=train", "prepare.workers=1"
+    assert prepared(prepare("all", *source))["dropped"] == {"duplicate": 5}
+    run = prepare("fewer", *source, "corpus.near_duplicates=true")
+    dropped = prepared(run)["dropped"]
+    assert dropped["duplicate"] == 5
+    assert 25 <= dropped["near-duplicate"] <= 30
+    assert not list(run.glob("data/*bands*"))

@@ -7,12 +7,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertpre.data.duplicates import digests_of
 from bertpre.data.parts import (
     Encoded,
     Sieve,
     clean_part,
     cut_into_parts,
-    digests_of,
     read_digests,
     read_facts,
     read_texts,
