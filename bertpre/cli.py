@@ -1,5 +1,6 @@
 """The command line: `bertpre VERB RECIPE key=value ...`; each verb is imported when it is called."""
 
+import errno
 import os
 import sys
 import time
@@ -157,12 +158,15 @@ def launched(verb: str) -> None:
 
 
 def guarded(call: Callable[[], object], debug: bool) -> None:
-    """Run `call`; turn a UserError into one message, from the main process where all made the mistake."""
+    """Run `call`; turn a UserError, or a full disk, into one message, from the main process where all met it."""
     try:
         call()
-    except UserError as error:
-        if debug:
+    except (UserError, OSError) as error:
+        is_full = getattr(error, "errno", None) == errno.ENOSPC
+        if debug or not (is_full or isinstance(error, UserError)):
             raise
+        if is_full:
+            error = "the disk is full; make room and run the same command again: it goes on with what is finished"
         if os.environ.get("RANK", "0") != "0":
             time.sleep(SECONDS_TO_SPEAK)  # the main process ends before, and the launcher then ends this one
         print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,5 @@
 """Worker processes: a function mapped over many calls, results in order, few calls in flight."""
 
-import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,8 +22,8 @@ def available_cores() -> int:
 def map_calls(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]], workers: int) -> Iterator[Result]:
     """Results of `function(*call)` in the order of the calls; at most one call a worker waits.
 
-    A single call, and a single worker, need no other process. Raises UserError where the disk is full or a worker is
-    killed, which the system does when memory runs out.
+    A single call, and a single worker, need no other process. Raises UserError where a worker is killed, which the
+    system does when memory runs out.
     """
     first = list(islice(calls, 2))
     calls = chain(first, calls)
@@ -43,10 +42,6 @@ def map_calls(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]],
             "a worker process was killed, most likely for want of memory; run the same command again with fewer "
             "(prepare.workers=1): finished parts are kept"
         ) from None
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise UserError("the disk is full; make room and run the same command again: finished parts are kept") from None
 
 
 def one_thread() -> None:

@@ -1,0 +1,136 @@
+"""Corpora as they come: what can be read is prepared or counted as dropped, what cannot is one message."""
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertpre.data import sample
+from bertpre.data.store import open_shards
+from bertpre.run_directory import read_results
+from tests.helpers import run_here, tree_hash
+
+Prepare = Callable[..., int]
+REVIEWS = [document.text for document in sample.generate("train", 80)]
+
+
+@pytest.fixture
+def prepare(tiny_recipe: Path, tmp_path: Path) -> Prepare:
+    """Prepare a file of texts with the command line; returns the exit status."""
+
+    def prepare(texts: list[str] | bytes, *overrides: str) -> int:
+        file = tmp_path / "texts.jsonl"
+        lines = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts if isinstance(text, str))
+        file.write_bytes(texts if isinstance(texts, bytes) else lines)
+        where = f"corpus.path={file}", "corpus.split=train", "prepare.workers=1"
+        return run_here("prepare", tiny_recipe, *where, *overrides)
+
+    return prepare
+
+
+def prepared(tmp_path: Path) -> dict[str, object]:
+    return read_results(tmp_path / "run")["prepare"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "a\0b\0 nul bytes",
+        "word",
+        "no sentence end anywhere " * 400,
+        "x" * 200_000,
+        "...!!!???",
+        "🎬" * 50,
+        "one\u2028line\u2029apart",
+    ],
+    ids=["nul", "one token", "no end", "one long word", "punctuation", "emoji", "separators"],
+)
+def test_an_odd_text_among_others_is_prepared(odd: str, prepare: Prepare, tmp_path: Path) -> None:
+    assert prepare([*REVIEWS[:40], odd, *REVIEWS[40:]]) == 0
+    figures = prepared(tmp_path)
+    assert figures["documents"] + sum(figures["dropped"].values()) == 81
+    assert run_here("pretrain", tmp_path / "run" / "recipe.yaml", "training.max_steps=2", "training.budget=null") == 0
+
+
+def test_identical_texts_are_one_document_which_is_too_few(
+    prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare(REVIEWS[:1] * 100) == 2
+    assert "leaves fewer than two documents" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "data").exists()
+
+
+def test_documents_of_one_sentence_are_told_about(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare([f"{number} is a number" for number in range(300)]) == 0
+    told = capsys.readouterr().out
+    assert "100.0% with label 1" in told
+    assert "attention: most documents are one sentence" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"text": "\xff\xfe broken"}\n' * 50, "cannot be read"),
+        (b'{"text": "whole"}\n{"text": "cut he', "cannot be read"),
+        (b'{"text": "\\ud800"}\n', "surrogate pair in string is invalid. in row 0"),
+        (b'{"text": 7}\n', "holds int, not text"),
+    ],
+    ids=["not utf-8", "cut off", "half a surrogate pair", "numbers"],
+)
+def test_a_file_that_cannot_be_read_leaves_no_store(
+    content: bytes, words: str, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare(content) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: corpus")
+    assert words in error
+    assert not (tmp_path / "run" / "data").exists()
+
+
+def test_a_truncated_parquet_file_is_one_message(
+    tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pandas as pd
+
+    file = tmp_path / "texts.parquet"
+    pd.DataFrame({"text": REVIEWS}).to_parquet(file)
+    file.write_bytes(file.read_bytes()[:-100])
+    assert run_here("prepare", tiny_recipe, f"corpus.path={file}", "corpus.split=train") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: corpus: {file}")
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("call", [1, 2, 5, 9])
+def test_a_full_disk_is_one_message_and_the_same_command_goes_on(
+    call: int, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def save(*arguments: object, **options: object) -> None:
+        calls.append(arguments)
+        if len(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        np_save(*arguments, **options)
+
+    np_save = np.save
+    monkeypatch.setattr(np, "save", save)
+    assert prepare(REVIEWS) == 2
+    assert "error: the disk is full; make room" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "data").exists()
+    assert prepare(REVIEWS) == 0
+    interrupted = tree_hash(tmp_path / "run" / "data")
+    monkeypatch.undo()
+    assert prepare(REVIEWS, f"output_dir={tmp_path / 'other'}") == 0
+    assert tree_hash(tmp_path / "other" / "data") == interrupted
+
+
+@pytest.mark.slow
+def test_a_line_of_50_mb_is_one_document(prepare: Prepare, tmp_path: Path) -> None:
+    long = " ".join(REVIEWS) * (50_000_000 // len(" ".join(REVIEWS)))
+    assert prepare([*REVIEWS, long]) == 0
+    shards = open_shards(tmp_path / "run" / "data", "train")
+    assert max(int(np.diff(shard.sentences[shard.documents]).max()) for shard in shards) > 5_000_000
