@@ -17,7 +17,7 @@ from bertpre.recipe import load_recipe
 from bertpre.runtime import cpu_name, measured_flops
 from bertpre.training.optimizer import WorkingCopy, build_optimizers
 
-BATCH_SIZE, LENGTH, VOCABULARY = 32, 128, 16384
+BATCH_SIZE, LENGTH, VOCABULARY = 64, 128, 16384
 VARIANTS = {  # type of the working copy's weights, autocast or not, attention kernel
     "bf16_copy_eager": (torch.bfloat16, False, "eager"),  # bertpre's choice
     "bf16_copy_sdpa": (torch.bfloat16, False, "sdpa"),

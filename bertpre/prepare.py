@@ -32,7 +32,7 @@ from bertpre.data.parts import (
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest
 from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
-from bertpre.data.workers import available_cores, map_calls
+from bertpre.data.workers import map_calls
 from bertpre.errors import UserError
 from bertpre.recipe import Corpus, Recipe, Source
 from bertpre.run_directory import claim, is_finished, write_results, write_text
@@ -123,7 +123,7 @@ def clean_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> No
                     yield work, total, texts, sieve
                 total += 1
 
-    for _ in map_calls(clean_part, calls(), recipe.prepare.workers or available_cores()):
+    for _ in map_calls(clean_part, calls(), recipe.prepare.workers, recipe.prepare.engine):
         pass
     write_text(work / "parts.json", json.dumps({"parts": total}))
 
@@ -171,7 +171,7 @@ def encode_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> N
     chosen, work = read_chosen(folder), work_folder(folder)
     cut = cut_of(recipe, folder, chosen)
     calls = ((work, number, cut) for number in range(job, chosen["parts"], jobs))
-    for _ in map_calls(encode_part, calls, recipe.prepare.workers or available_cores()):
+    for _ in map_calls(encode_part, calls, recipe.prepare.workers, recipe.prepare.engine):
         pass
 
 

@@ -55,7 +55,8 @@ class Corpus(Source):
 class Prepare(Section):
     """How the corpus is worked through; changes no byte of the result."""
 
-    workers: Count | None = None  # processes; none: as many as there are cores
+    engine: Literal["local", "ray"] = "local"  # ray: all of a cluster; needs the extra `ray`
+    workers: Count | None = None  # local processes; none: as many as there are cores
 
 
 class Tokenizer(Section):

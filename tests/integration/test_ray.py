@@ -1,0 +1,57 @@
+"""`prepare.engine=ray`: the same bytes from a cluster of two nodes, one of which dies half-way."""
+
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import bertpre.prepare
+from bertpre.data.parts import cut_into_parts
+from bertpre.errors import UserError
+from bertpre.recipe import load_recipe
+from tests.helpers import tree_hash
+
+
+def test_without_ray_the_extra_is_named(tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertpre.data.workers.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'bertpre\[ray\]'"):
+        bertpre.prepare.prepare(load_recipe(str(tiny_recipe), ["prepare.engine=ray"]))
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_a_node_makes_the_same_bytes(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr(bertpre.prepare, "cut_into_parts", partial(cut_into_parts, characters=4000))
+    monkeypatch.chdir(tmp_path)
+
+    def prepare(name: str, engine: str) -> dict[str, str]:
+        settings = [f"output_dir={name}", f"prepare.engine={engine}", "prepare.workers=1", "corpus.limit=400"]
+        bertpre.prepare.prepare(load_recipe(str(tiny_recipe), settings))
+        return tree_hash(tmp_path / name / "data") | tree_hash(tmp_path / name / "tokenizer")
+
+    def kill_when_half_way() -> None:
+        while len(list(tmp_path.glob("cluster/data.partial/*.clean.json"))) < 20:
+            time.sleep(0.01)
+        cluster.remove_node(second, allow_graceful=False)
+        killed.set()
+
+    killed = threading.Event()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=1)
+    try:
+        ray.init(address=cluster.address, log_to_driver=False)
+        assert len(ray.nodes()) == 2
+        threading.Thread(target=kill_when_half_way, daemon=True).start()
+        on_cluster = prepare("cluster", "ray")
+        assert killed.is_set()
+        assert sum(node["Alive"] for node in ray.nodes()) == 1
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert on_cluster == prepare("here", "local")
