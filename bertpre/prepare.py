@@ -70,7 +70,7 @@ def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> di
         merge_parts(recipe, folder)
     manifest = read_manifest(folder / "data")
     figures = {key: manifest[key] for key in FROM_MANIFEST} | audit(folder, recipe)
-    figures["seconds"] = time.perf_counter() - start
+    figures |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", figures)
     print(f"prepare: {figures['seconds']:.0f} s")
     print("\n".join(f"  {line}" for line in audit_lines(figures)))

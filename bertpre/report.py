@@ -67,6 +67,9 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if prepared := results.get("prepare"):
         rows.append(("Corpus", f"{prepared['documents']:,} documents, {prepared['tokens']:,} tokens"))
+        if prepared["dropped"]:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in prepared["dropped"].items())
+            rows.append(("Dropped documents", reasons))
     if trained := results.get("pretrain"):
         validation = trained["validation"]
         rows += [
@@ -83,7 +86,8 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
         ]
         if "nsp_accuracy" in validation:
             right, guess = validation["nsp_accuracy"], majority(results)
-            rows.append(("NSP accuracy", f"{right:.1%}; the commoner answer alone gives {guess:.1%}"))
+            name = "SOP accuracy" if prepared and prepared.get("pairs_kind") == "sop" else "NSP accuracy"
+            rows.append((name, f"{right:.1%}; the commoner answer alone gives {guess:.1%}"))
     if tuned := results.get("finetune"):
         rows.append(
             ("Fine-tuning", f"{tuned['epochs']} epochs on {tuned['examples']:,} texts, {tuned['seconds'] / 60:.1f} min")
@@ -97,7 +101,7 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def majority(results: dict[str, Any]) -> float:
-    """The share of the commoner NSP label: what knowing nothing gives."""
+    """The share of the commoner label of the pairs: what knowing nothing gives."""
     share = results.get("prepare", {}).get("random_next_share", 0.5)
     return max(share, 1 - share)
 
@@ -141,7 +145,7 @@ def fillings(results: dict[str, Any]) -> str:
 
 
 def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> bytes:
-    """MLM loss against the unigram entropy, and NSP accuracy, over the tokens seen; a PNG."""
+    """MLM loss against the unigram entropy, and accuracy on the label of the pairs, over the tokens seen; a PNG."""
     figure, (left, right) = new_figure(2)
     for split, style in (("train", "-"), ("validation", "o-")):
         chosen = [row for row in rows if row["stage"] == "pretrain" and row["split"] == split]
@@ -152,7 +156,7 @@ def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> byt
         left.axhline(results["pretrain"]["unigram_entropy"], color="grey", linestyle="--", label="unigram entropy")
         right.axhline(majority(results), color="grey", linestyle="--", label="commoner label")
     left.set(xlabel="million tokens", ylabel="nats per masked token", title="MLM loss")
-    right.set(xlabel="million tokens", title="NSP accuracy")
+    right.set(xlabel="million tokens", title="accuracy on the label of the pairs")
     left.legend()
     right.legend()
     return to_png(figure)

@@ -31,6 +31,8 @@ def test_a_run_of_every_kind(kind: str, masking: str, more: tuple[str, ...], tin
     assert validation["mlm_loss"] < 7
     assert ("nsp_accuracy" in validation) == (kind != "none")
     assert ("lengths_tell" in results["prepare"]) == (kind != "none")
-    assert "MLM loss" in (tmp_path / "run" / "report.html").read_text()
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "MLM loss" in report
+    assert [name in report for name in ("NSP accuracy", "SOP accuracy")] == [kind == "nsp", kind == "sop"]
     losses = [row["loss"] for row in read_metrics(tmp_path / "run") if row["split"] == "train"]
     assert all(0 < loss < 20 for loss in losses)
