@@ -166,13 +166,13 @@ def random_segments(
         start, target = sentences[sentence], wanted[rows, None]
         above = np.clip(np.searchsorted(sentences, start + target), sentence + 1, last)
         stops = np.stack([above, np.maximum(above - 1, sentence + 1)], axis=2)  # (R, PLACES, 2)
-        ends = sentences[stops].reshape(len(rows), -1)
-        error = np.abs(ends - np.repeat(start, 2, axis=1) - target)
-        best = error.argmin(axis=1)
-        found = np.column_stack([start[np.arange(len(rows)), best // 2], ends[np.arange(len(rows)), best]])
-        error = error[np.arange(len(rows)), best]
+        starts, ends = np.repeat(start, 2, axis=1), sentences[stops].reshape(len(rows), -1)
+        error = np.abs(ends - starts - target)
+        best = error.argmin(axis=1)[:, None]
+        start, end, error = (np.take_along_axis(values, best, 1)[:, 0] for values in (starts, ends, error))
         is_better = error < errors[rows]
-        spans[rows[is_better]], errors[rows[is_better]] = found[is_better], error[is_better]
+        better = rows[is_better]
+        spans[better], errors[better] = np.column_stack([start, end])[is_better], error[is_better]
         rows = rows[errors[rows] > 0]
     return spans
 
