@@ -165,9 +165,8 @@ def guarded(call: Callable[[], object], debug: bool) -> None:
         is_full = getattr(error, "errno", None) == errno.ENOSPC
         if debug or not (is_full or isinstance(error, UserError)):
             raise
-        if is_full:
-            error = "the disk is full; make room and run the same command again: it goes on with what is finished"
+        full = "the disk is full; make room and run the same command again: it goes on with what is finished"
         if os.environ.get("RANK", "0") != "0":
             time.sleep(SECONDS_TO_SPEAK)  # the main process ends before, and the launcher then ends this one
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {full if is_full else error}", file=sys.stderr)
         sys.exit(2)
