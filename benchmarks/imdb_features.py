@@ -1,0 +1,67 @@
+"""What a pretrained encoder's features tell of sentiment, layer by layer, untuned; prints one JSON line.
+
+python benchmarks/imdb_features.py RUN_DIR [FOLDER OR HUB ID]        (default: stanfordnlp/imdb)
+
+Reviews of the training split only. For the embeddings and for each layer: the mean norm of a token's vector, and the
+accuracy of a logistic regression on the mean over tokens; beside them TF-IDF words on the same reviews.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bertpre.data.classification import collate_texts, encode_texts, read_labelled
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.model.modeling_bertpre import BertPreModel
+from bertpre.recipe import Finetune
+
+TRAINING, TESTED, MAX_LENGTH, BATCH_SIZE = 4800, 1200, 256, 32
+
+
+@torch.no_grad()
+def pooled(run_dir: str, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean-pooled features (layers + 1, texts, E) and the mean norm of a token's vector (layers + 1)."""
+    tokenizer = load_tokenizer(f"{run_dir}/tokenizer")
+    model = BertPreModel.from_pretrained(f"{run_dir}/model", add_pooling_layer=False).eval()
+    features, norms, tokens = [], 0.0, 0
+    for start in range(0, len(texts), BATCH_SIZE):
+        rows = encode_texts(tokenizer, texts[start : start + BATCH_SIZE], MAX_LENGTH, "head_tail")
+        batch = collate_texts(rows, np.zeros(len(rows)), MAX_LENGTH, tokenizer.pad_token_id)
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        states = torch.stack(model(**inputs, output_hidden_states=True).hidden_states)  # (layers + 1, B, S, E)
+        mask = batch["attention_mask"].float()
+        features.append((torch.einsum("lbse,bs->lbe", states, mask) / mask.sum(1)[:, None]).numpy())
+        norms = norms + (states.norm(dim=-1) * mask).sum((1, 2)).numpy()
+        tokens += int(mask.sum())
+    return np.concatenate(features, axis=1), norms / tokens
+
+
+def measure(run_dir: str, path: str) -> dict[str, object]:
+    """Accuracy of the probes and of TF-IDF words on the same reviews."""
+    examples = read_labelled(Finetune(path=path), "train", TRAINING + TESTED)  # drawn evenly, sorted by label
+    examples = examples.subset(np.random.default_rng(0).permutation(len(examples.texts)))
+    labels = examples.labels
+    layers, norms = pooled(run_dir, examples.texts)
+    probes = []
+    for features in layers:
+        probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
+        probe.fit(features[:TRAINING], labels[:TRAINING])
+        probes.append(float(probe.score(features[TRAINING:], labels[TRAINING:])))
+    words = make_pipeline(TfidfVectorizer(sublinear_tf=True, min_df=2), LogisticRegression(C=10, max_iter=1000))
+    words.fit(examples.texts[:TRAINING], labels[:TRAINING])
+    return {
+        "token_norm": [round(float(norm), 2) for norm in norms],
+        "probe_accuracy": probes,
+        "words_accuracy": float(words.score(examples.texts[TRAINING:], labels[TRAINING:])),
+        "reviews": [TRAINING, TESTED],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "stanfordnlp/imdb")))
