@@ -15,28 +15,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-SPLITS = ("train", "unsupervised")
-
-
-def read_texts(path: str) -> Iterator[str]:
-    """The texts that recipe imdb-mini-cpu pretrains on."""
-    from bertpre.data.corpus import read_documents
-
-    return (document.text for document in read_documents(path, split="+".join(SPLITS)))
 
 
 def write_copies(path: str, copies: int, folder: Path) -> None:
-    """The corpus as Parquet, `copies` times; a number in front of each text keeps copies from being duplicates."""
+    """The texts that recipe imdb-mini-cpu pretrains on, `copies` times, and those it holds out, as Parquet.
+
+    A number in front of each text keeps copies from being duplicates.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    texts = list(read_texts(path))
-    with pq.ParquetWriter(folder / "train.parquet", pa.schema([("text", pa.string())])) as writer:
-        for copy in range(copies):
-            writer.write_table(pa.table({"text": [f"{copy} {text}" if copy else text for text in texts]}))
+    from bertpre.data.corpus import read_documents
+
+    for name, split, times in (("train", "train+unsupervised", copies), ("test", "test", 1)):
+        texts = [document.text for document in read_documents(path, split=split)]
+        with pq.ParquetWriter(folder / f"{name}.parquet", pa.schema([("text", pa.string())])) as writer:
+            for copy in range(times):
+                writer.write_table(pa.table({"text": [f"{copy} {text}" if copy else text for text in texts]}))
 
 
 def prepare(folder: str) -> dict[str, float]:
@@ -57,7 +53,7 @@ def tokenizer_alone(folder: str) -> dict[str, float]:
     """`encode_batch_fast` of the tokenizers library on the same texts, which lie in memory, on all cores."""
     from tokenizers import Tokenizer
 
-    texts = list(read_texts_of(folder))
+    texts = read_texts_of(folder)
     tokenizer = Tokenizer.from_file(f"{folder}/tokenizer/tokenizer.json")
     start, tokens = time.perf_counter(), 0
     for first in range(0, len(texts), 1000):
@@ -72,7 +68,7 @@ def in_memory(folder: str) -> dict[str, float]:
 
     tokenizer = BertTokenizer.from_pretrained(f"{folder}/tokenizer")
     start = time.perf_counter()
-    texts = list(read_texts_of(folder))
+    texts = read_texts_of(folder)
     sentences = [text.split(". ") for text in texts]
     ids = [[tokenizer.encode(sentence, add_special_tokens=False) for sentence in document] for document in sentences]
     return {"seconds": time.perf_counter() - start, "tokens": sum(len(part) for document in ids for part in document)}
@@ -88,7 +84,7 @@ def read_texts_of(folder: str) -> list[str]:
 def measured(name: str, folder: Path) -> dict[str, float]:
     """Run one of the three in a process of its own; adds the peak memory of it and its children, in MB."""
     code = f"import benchmarks.prepare_imdb as b; b.report({name!r}, {str(folder)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

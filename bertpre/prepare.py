@@ -4,10 +4,10 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from bertpre.data.parts import (
     read_bands,
     read_digests,
     read_facts,
+    read_lines,
     read_texts,
     read_token_counts,
     write_keep,
@@ -40,6 +41,9 @@ from bertpre.run_directory import claim, is_finished, write_results, write_text
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Item = TypeVar("Item")
+LEARNED_PARTS = 64  # the vocabulary is learned from so many, a thousand million characters
+AUDITED_SHARDS = 32
 FROM_MANIFEST = (
     "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
     "dropped",
@@ -238,16 +242,25 @@ def held_out_texts(corpus: Corpus) -> list[str]:
 
 
 def obtain_tokenizer(recipe: Recipe, folder: Path, parts: int) -> "PreTrainedTokenizerBase":
-    """The recipe's tokenizer, loaded or learned, and saved in the run."""
+    """The recipe's tokenizer, loaded or learned, and saved in the run.
+
+    Of a large corpus it is learned from parts evenly chosen: the trainer keeps every distinct word in memory.
+    """
     settings = recipe.tokenizer
     if settings.path:
         tokenizer = load_tokenizer(settings.path)
     else:
-        texts = (text for number in range(parts) for text in read_texts(work_folder(folder), number, kept=True))
+        chosen = evenly(range(parts), LEARNED_PARTS)
+        texts = (text for number in chosen for text in read_texts(work_folder(folder), number, kept=True))
         longest = recipe.model.max_position_embeddings
         tokenizer = learn_tokenizer(texts, settings.vocab_size, settings.lowercase, longest, settings.strip_accents)
     tokenizer.save_pretrained(folder / "tokenizer")
     return tokenizer
+
+
+def evenly(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """At most so many items, at equal distances."""
+    return items[:: -(-len(items) // most) or 1]
 
 
 def merge_parts(recipe: Recipe, folder: Path) -> None:
@@ -265,7 +278,7 @@ def merge_parts(recipe: Recipe, folder: Path) -> None:
         group[0] if len(group) == 1 else join_shards(work, f"{group[0]['name']}.joined", group) for group in groups
     ]
     counts = sum(read_token_counts(work, number) for number in numbers)
-    lines = [line for facts in parts for line in facts["lines"]]
+    lines = np.concatenate([read_lines(work, number) for number in numbers])
     tokenizer = load_tokenizer(folder / "tokenizer")
     dropped = Counter(chosen["dropped"]) + Counter({"no token": sum(facts["no_token"] for facts in parts)})
     facts = {
@@ -273,7 +286,7 @@ def merge_parts(recipe: Recipe, folder: Path) -> None:
         "tokenizer_hash": chosen["tokenizer_hash"],
         "unigram_entropy": entropy(counts),
         "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
-        "repeated_line_share": 1 - len(set(lines)) / len(lines) if lines else 0.0,
+        "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
         "dropped": dict(dropped),
     }
     finish_store(work, folder / "data", entries, facts)
@@ -302,11 +315,16 @@ def check_size(recipe: Recipe, shards: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def audit(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    """What the training part holds: quantiles of lengths, and the first epoch's pairs."""
+    """What the training part holds: quantiles of lengths, and the first epoch's pairs.
+
+    Of a large corpus some shards are looked at, evenly chosen, and `pairs` is an estimate.
+    """
     shards, pairs = open_shards(folder / "data", "train"), recipe.pairs
+    chosen = evenly(shards, AUDITED_SHARDS)
     longest = recipe.training.phases[0].max_length
     probabilities = pairs.short_seq_prob, pairs.random_next_prob
-    dataset = PairDataset(shards, longest, recipe.seed, *probabilities, pairs.kind)
-    counts = {"pairs": sum(len(dataset.plan_shard(0, number)) for number in range(len(shards)))}
+    dataset = PairDataset(chosen, longest, recipe.seed, *probabilities, pairs.kind)
+    planned = sum(len(dataset.plan_shard(0, number)) for number in range(len(chosen)))
+    all_tokens, tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, chosen))
     balance = audit_pairs(dataset.plan(0)[0][:, 2:]) if pairs.kind != "none" else {}
-    return counts | balance | audit_lengths(shards)
+    return {"pairs": round(planned * all_tokens / tokens)} | balance | audit_lengths(chosen)

@@ -1,6 +1,5 @@
 """`bertpre pretrain`: store -> model, with exact resume."""
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import nn
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches
 from bertpre.data.store import Shard, open_shards, read_manifest
-from bertpre.data.tokenizer import SPECIAL_TOKENS, fingerprint, load_tokenizer
+from bertpre.data.tokenizer import fingerprint, load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
@@ -125,21 +124,14 @@ class PretrainingData:
 
     def collator(self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:
         """The masking at one phase's length."""
-        special_ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
-        unusable = set(special_ids.values()) | set(tokenizer.all_special_ids)
-        vocabulary = tokenizer.get_vocab().items()
-        words = sorted(i for token, i in vocabulary if i not in unusable and not re.fullmatch(r"\[unused\d+\]", token))
         training = recipe.training
-        return MaskingCollator(
-            len(tokenizer),
-            special_ids,
-            np.array(words),
+        return MaskingCollator.of(
+            tokenizer,
             phase.max_length,
-            training.masked_lm_prob,
-            recipe.seed,
-            training.masking,
-            np.array([i for token, i in vocabulary if token.startswith("##")], dtype=np.int64),
-            training.mask_split,
+            masked_lm_prob=training.masked_lm_prob,
+            seed=recipe.seed,
+            masking=training.masking,
+            mask_split=training.mask_split,
         )
 
     def __call__(self, position: Position, progress: float) -> StepBatch:

@@ -1,10 +1,17 @@
 """The collator: pairs -> one padded batch with fresh 80/10/10 masks, a function of (seed, epoch, example) alone."""
 
+import re
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 import torch
 
 from bertpre.data.randomness import uniform
 from bertpre.data.sampler import Example
+from bertpre.data.tokenizer import SPECIAL_TOKENS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100  # torch's and transformers' mark for "no target here"
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
@@ -42,6 +49,16 @@ class MaskingCollator:
         if continuations is not None:
             self.is_continuation[continuations] = True
         self.max_predictions = max(1, round(max_length * masked_lm_prob))  # google's max_predictions_per_seq
+
+    @classmethod
+    def of(cls, tokenizer: "PreTrainedTokenizerBase", max_length: int, **settings: Any) -> Self:
+        """A collator for a BERT tokenizer; the other arguments are the constructor's."""
+        special_ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
+        unusable = set(special_ids.values()) | set(tokenizer.all_special_ids)
+        vocabulary = tokenizer.get_vocab().items()
+        words = sorted(i for token, i in vocabulary if i not in unusable and not re.fullmatch(r"\[unused\d+\]", token))
+        continuations = np.array([i for token, i in vocabulary if token.startswith("##")], dtype=np.int64)
+        return cls(len(tokenizer), special_ids, np.array(words), max_length, continuations=continuations, **settings)
 
     def __call__(self, examples: list[Example], masked_lm_prob: float | None = None) -> dict[str, torch.Tensor]:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.

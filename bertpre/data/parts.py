@@ -163,9 +163,10 @@ def encode_part(folder: Path, number: int, cut: Cut) -> None:
                 write_shard(folder, f"{Path(stem).name}.{split}", split, tokens, sentence_lengths, document_lengths)
                 | {"repeats": repeats if split == "train" else 1}
             )
+    np.save(f"{stem}.lines.npy", sampled_lines(sentences), allow_pickle=False)
     lost = len(documents) - sum(shard["documents"] for shard in shards)
-    facts = {"no_token": lost, "shards": shards, "lines": sampled_lines(sentences)}
-    write_facts(folder, number, "encode", facts | {"origin": encoding_origin(folder, number, cut)})
+    facts = {"no_token": lost, "shards": shards, "origin": encoding_origin(folder, number, cut)}
+    write_facts(folder, number, "encode", facts)
 
 
 @dataclass(frozen=True)
@@ -194,10 +195,19 @@ def load_encoder(folder: str, tokenizer_hash: str) -> Encoder:
     return Encoder.load(Path(folder))
 
 
-def sampled_lines(sentences: list[str]) -> list[int]:
-    """Checksums of a sample of the sentences; a sentence is in it always or never, so repeats show as in the whole."""
+def sampled_lines(sentences: list[str]) -> np.ndarray:
+    """Checksums of a sample of the sentences, (L,), uint64.
+
+    A sentence is in it always or never, so repeats show as in the whole.
+    """
     sums = ((zlib.crc32(line), line) for line in (sentence.encode() for sentence in sentences))
-    return [first << 32 | zlib.crc32(line, first) for first, line in sums if first % LINE_SAMPLE == 0]
+    sample = [first << 32 | zlib.crc32(line, first) for first, line in sums if first % LINE_SAMPLE == 0]
+    return np.array(sample, dtype=np.uint64)
+
+
+def read_lines(folder: Path, number: int) -> np.ndarray:
+    """The sampled checksums of an encoded part's sentences, (L,)."""
+    return np.load(f"{part_stem(folder, number)}.lines.npy", allow_pickle=False)
 
 
 def read_token_counts(folder: Path, number: int) -> np.ndarray:

@@ -1,0 +1,45 @@
+"""The Python of docs/data.md runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForPreTraining
+
+from bertpre.prepare import prepare
+from bertpre.recipe import load_recipe
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The code of docs/data.md, in a folder that holds a small run of the quickstart."""
+    monkeypatch.chdir(tmp_path)
+    prepare(load_recipe("quickstart", ["corpus.limit=200", "tokenizer.vocab_size=1024"]))
+    return re.findall(r"```python\n(.*?)```", (DOCS / "data.md").read_text(), re.DOTALL)
+
+
+def test_the_store_is_read_with_numpy_alone(blocks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("runs/quickstart")
+    seen: dict = {}
+    exec(blocks[0], seen)
+    sentences = seen["sentences"]
+    assert len(seen["third_sentence"]) == sentences[3] - sentences[2] > 0
+    assert len(seen["first_document"]) > len(seen["third_sentence"])
+
+
+def test_the_batches_fit_a_stock_model(blocks: list[str]) -> None:
+    seen: dict = {}
+    exec(blocks[1], seen)
+    batch, tokenizer = seen["batch"], seen["tokenizer"]
+    is_target = batch["labels"] != -100
+    assert is_target.sum(1).min() >= 1
+    assert not is_target[:, 0].any()
+    assert seen["position"].offset == 64
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    loss = BertForPreTraining(config)(**batch).loss
+    assert torch.isfinite(loss)
