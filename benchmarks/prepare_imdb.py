@@ -8,17 +8,19 @@ turns; medians are reported. COPIES gives the corpus several times over, each co
 
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 
-def write_copies(path: str, copies: int, folder: Path) -> None:
+
+def write_copies(path: str, copies: int, folder: str) -> None:
     """The texts that recipe imdb-mini-cpu pretrains on, `copies` times, and those it holds out, as Parquet.
 
     A number in front of each text keeps copies from being duplicates.
@@ -30,7 +32,7 @@ def write_copies(path: str, copies: int, folder: Path) -> None:
 
     for name, split, times in (("train", "train+unsupervised", copies), ("test", "test", 1)):
         texts = [document.text for document in read_documents(path, split=split)]
-        with pq.ParquetWriter(folder / f"{name}.parquet", pa.schema([("text", pa.string())])) as writer:
+        with pq.ParquetWriter(f"{folder}/{name}.parquet", pa.schema([("text", pa.string())])) as writer:
             for copy in range(times):
                 writer.write_table(pa.table({"text": [f"{copy} {text}" if copy else text for text in texts]}))
 
@@ -82,17 +84,24 @@ def read_texts_of(folder: str) -> list[str]:
 
 
 def measured(name: str, folder: Path) -> dict[str, float]:
-    """Run one of the three in a process of its own; adds the peak memory of it and its children, in MB."""
-    code = f"import benchmarks.prepare_imdb as b; b.report({name!r}, {str(folder)!r})"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    """Run one of the functions in a process of its own; adds the peak memory of it and its workers, in MB."""
+    code = f"import json, benchmarks.prepare_imdb as b; print(json.dumps(b.{name}({str(folder)!r})))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, memory(psutil.Process(process.pid)))
+            time.sleep(0.2)
+        figures = json.loads(process.stdout.read().splitlines()[-1])
+    return figures | {"peak_memory_mb": peak / 1e6}
 
 
-def report(name: str, folder: str) -> None:
-    """In the measuring process: run, then print the figures."""
-    figures = globals()[name](folder)
-    peaks = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(json.dumps(figures | {"peak_memory_mb": peaks[0], "largest_worker_mb": peaks[1]}))
+def memory(process: psutil.Process) -> int:
+    """Bytes of a process and those it started; what several share is counted once."""
+    total = 0
+    for member in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += member.memory_full_info().pss
+    return total
 
 
 def main(path: str, copies: int, rounds: int) -> None:
@@ -100,7 +109,8 @@ def main(path: str, copies: int, rounds: int) -> None:
     names = ("prepare", "tokenizer_alone") + (("in_memory",) if copies == 1 else ())
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        write_copies(path, copies, Path(folder))
+        code = f"import benchmarks.prepare_imdb as b; b.write_copies({path!r}, {copies}, {folder!r})"
+        subprocess.run([sys.executable, "-c", code], check=True)
         for _ in range(rounds):
             for name in names:
                 figures[name].append(measured(name, Path(folder)))

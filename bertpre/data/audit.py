@@ -53,7 +53,7 @@ def audit_lines(figures: dict[str, Any]) -> Iterator[str]:
     """The figures of `prepare` as a user reads them, and what in them is unusual."""
     yield (
         f"{figures['documents']:,} documents, {figures['sentences']:,} sentences, {figures['tokens']:,} tokens, "
-        f"{figures['pairs']:,} examples an epoch"
+        f"about {figures['pairs']:,} examples an epoch"
     )
     yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in figures["dropped"].items()) or "none")
     for name in ("tokens_in_document", "tokens_in_sentence"):

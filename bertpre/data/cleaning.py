@@ -8,15 +8,15 @@ REFERENCE = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)", re.IGNOREC
 LINE_BREAK = re.compile(r"<\s*(?:br|/?p)\s*/?\s*>", re.IGNORECASE)
 TAG = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
-BLANKS = re.compile(r"[^\S\n]+")
-NEWLINES = re.compile(r"\s*\n\s*")
+BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space that is not one space already
+NEWLINES = re.compile(r"\n[\n ]+")
 
 # What wiki dumps leave behind. Braces and brackets with a space inside are left alone: `[[ -f file ]]` is a shell's.
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
 LINK = re.compile(r"\[\[(?=\S)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
 UNSHOWN = ("file:", "image:", "category:")
-HOLLOW = re.compile(r"(?<= )\([\s;,:]*\) ?")  # "ion () has": the dump has lost what stood there
-HALF_HOLLOW = re.compile(r"(?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
+HOLLOW = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump has lost what stood there
+HALF_HOLLOW = re.compile(r"\((?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
 TABLE_LINE = re.compile(r"^[|!{}\s-]*\|[|!{}\s-]*$", re.MULTILINE)
 
 
@@ -25,17 +25,21 @@ def clean_text(text: str) -> str:
     if "<" in text:
         text = TAG.sub(" ", LINE_BREAK.sub("\n", REFERENCE.sub("", text)))
     text = html.unescape(text)
-    if any(mark in text for mark in ("[[", "{{", "|", " (")):
-        text = without_wiki_remnants(text)
+    text = without_wiki_remnants(text)
     text = CONTROL.sub(" ", unicodedata.normalize("NFC", text))
-    return NEWLINES.sub("\n", BLANKS.sub(" ", text)).strip()
+    return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
 
 
 def without_wiki_remnants(text: str) -> str:
     """Text without templates, links, lines of table marks, and brackets that have lost their content."""
-    for _ in range(3):  # links and templates nest
-        text = LINK.sub(link_text, TEMPLATE.sub("", text))
-    return HALF_HOLLOW.sub("", HOLLOW.sub("", TABLE_LINE.sub("", text)))
+    if "[[" in text or "{{" in text:
+        for _ in range(3):  # links and templates nest
+            text = LINK.sub(link_text, TEMPLATE.sub("", text))
+    if "|" in text:
+        text = TABLE_LINE.sub("", text)
+    if " (" in text:
+        text = HALF_HOLLOW.sub("(", HOLLOW.sub("", text))
+    return text
 
 
 def link_text(link: re.Match[str]) -> str:

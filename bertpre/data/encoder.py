@@ -1,5 +1,7 @@
 """Sentences -> token ids, each distinct word encoded once: most words of a corpus are repeats."""
 
+from collections import defaultdict
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+SEPARATOR, WORDS_TOGETHER = "[SEP]", 1000
 MOST_IDS = 1 << 22  # ids of remembered words, 16 MB; beyond it the memory starts afresh
 
 
@@ -20,7 +23,7 @@ class Encoder:
 
     def __init__(self, tokenizer: "Tokenizer", most_ids: int = MOST_IDS) -> None:
         self.tokenizer, self.most_ids = tokenizer, most_ids
-        self.vocab_size = tokenizer.get_vocab_size()
+        self.vocab_size, self.separator_id = tokenizer.get_vocab_size(), tokenizer.token_to_id(SEPARATOR)
         self.forget()
 
     @classmethod
@@ -32,7 +35,8 @@ class Encoder:
 
     def forget(self) -> None:
         """Begin with an empty memory."""
-        self.numbers: dict[str, int] = {}  # of each word, its place in `lengths` and `starts`
+        # Of each word, its place in `lengths` and `starts`; a word that is new gets the next.
+        self.numbers: defaultdict[str, int] = defaultdict(count().__next__)
         self.ids = np.zeros(0, dtype=np.int32)
         self.lengths = self.starts = np.zeros(0, dtype=np.int64)
 
@@ -41,27 +45,45 @@ class Encoder:
 
         No special tokens are added. Words are parted by single spaces, as `clean_text` leaves them.
         """
+        import pyarrow as pa
+        from pyarrow import compute
+
         if not sentences:
             return np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-        words = " ".join(sentences).split(" ")
         if len(self.ids) > self.most_ids:
             self.forget()
-        self.learn(sorted(set(words).difference(self.numbers)))
-        numbers = np.fromiter(map(self.numbers.__getitem__, words), dtype=np.int64, count=len(words))
+        words_of = compute.split_pattern(pa.array(sentences, pa.large_string()), " ")
+        words = words_of.flatten().dictionary_encode()
+        known = np.fromiter(map(self.numbers.__getitem__, words.dictionary.to_pylist()), dtype=np.int64)
+        self.learn(list(islice(self.numbers, len(self.lengths), None)))
+        numbers = known[words.indices.to_numpy()]
         lengths = self.lengths[numbers]
-        ends = np.cumsum(lengths)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
         # Word after word: where its ids begin in memory, plus 0, 1, 2, ... within the word.
-        places = np.repeat(self.starts[numbers] - (ends - lengths), lengths) + np.arange(ends[-1])
-        last_words = np.cumsum([sentence.count(" ") + 1 for sentence in sentences]) - 1
-        return self.ids[places], np.concatenate([[0], ends[last_words]])
+        places = np.repeat(self.starts[numbers] - ends[:-1], lengths) + np.arange(ends[-1])
+        return self.ids[places], ends[words_of.offsets.to_numpy()]
 
     def learn(self, words: list[str]) -> None:
-        """Encode new words and remember them."""
-        if not words:
-            return
-        encodings = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(words, add_special_tokens=False)]
-        self.numbers.update(zip(words, range(len(self.numbers), len(self.numbers) + len(words)), strict=True))
-        lengths = np.fromiter(map(len, encodings), dtype=np.int64, count=len(words))
-        self.lengths = np.concatenate([self.lengths, lengths])
-        self.ids = np.concatenate([self.ids, np.fromiter((i for ids in encodings for i in ids), dtype=np.int32)])
+        """Encode new words and remember them.
+
+        Many at a time, parted by a special token: a call for each would cost more than its encoding. What stands
+        between special tokens is tokenized by itself, so no id changes.
+        """
+        groups = [words[start : start + WORDS_TOGETHER] for start in range(0, len(words), WORDS_TOGETHER)]
+        texts = ["".join(f"{word}{SEPARATOR}" for word in group) for group in groups]
+        all_lengths, all_ids = [self.lengths], [self.ids]
+        for group, ids in zip(groups, self.encode_texts(texts), strict=True):
+            ends = np.flatnonzero(ids == self.separator_id)
+            lengths, ids = np.diff(ends, prepend=-1) - 1, ids[ids != self.separator_id]
+            if len(lengths) != len(group):  # the text itself has a separator
+                parts = self.encode_texts(group)
+                lengths, ids = np.array([len(part) for part in parts]), np.concatenate(parts)
+            all_lengths.append(lengths)
+            all_ids.append(ids)
+        self.lengths, self.ids = np.concatenate(all_lengths), np.concatenate(all_ids)
         self.starts = np.cumsum(self.lengths) - self.lengths
+
+    def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
+        """The tokenizer's ids of each text."""
+        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]

@@ -114,6 +114,11 @@ def read_texts(folder: Path, number: int, kept: bool = False) -> list[str]:
     return list(compress(texts, read_keep(folder, number).tolist())) if kept else texts
 
 
+def texts_size(folder: Path, number: int) -> int:
+    """Bytes of a cleaned part's texts."""
+    return Path(f"{part_stem(folder, number)}.texts").stat().st_size
+
+
 def write_keep(folder: Path, number: int, keep: np.ndarray) -> None:
     """Write down which of a part's texts are kept, (N,), bool."""
     np.save(f"{part_stem(folder, number)}.keep.npy", keep, allow_pickle=False)

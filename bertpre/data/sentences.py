@@ -3,14 +3,16 @@
 import re
 
 # An end mark with the quotes that close it, then white space and what can begin a sentence; Chinese and Japanese full
-# stops need no space, and the Hindi and Arabic ones are marks like ours.
+# stops need no space, and the Hindi and Arabic ones are marks like ours. Every match begins with one of a set of
+# characters, and looks back at which: so the engine skips to the next of them at once.
 BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…۔؟।]+)(?P<close>["'”’)\]]*)\s+(?=["'“‘(\[*]*[^\W_a-z])"""
-    r"""|(?P<one>[.!?])\s+(?=[a-z])"""  # a writer without capitals: "the plan. i just wish"
-    r"""|(?P<stars>[.!?]+)\s+(?=\*)"""  # "a fun movie. *** out of"
-    r"""|[。！？]+[」』”]*"""
-    r"""|(?<=[a-z]{2})[.!?]+(?=[A-Z][a-z])"""  # the space forgotten, as reviews do: "the end.The actors"
-    r"""|\n"""
+    r"""(?P<mark>[.!?…۔؟।。！？\n])(?:"""
+    r"""(?<=[.!?…۔؟।])(?P<more>[.!?…۔؟।]*)["'”’)\]]*\s+(?=["'“‘(\[*]*[^\W_a-z])"""
+    r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # a writer without capitals: "the plan. i just wish"
+    r"""|(?<=[.!?])[.!?]*\s+(?=\*)"""  # "a fun movie. *** out of"
+    r"""|(?<=[。！？])[。！？]*[」』”]*"""
+    r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # the space forgotten, as reviews do: "the end.The actors"
+    r"""|(?<=\n))"""
 )
 TITLE = (  # what a name follows, or a number
     r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|Vol|pp|cf|e\.g|i\.e|U\.S|U\.K|a\.m|p\.m"
@@ -37,10 +39,12 @@ def split_sentences(text: str) -> list[str]:
 
 def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the full stop of a match ends an abbreviation and not the sentence that begins at `start`."""
-    before = max(0, start - 1, match.start() - 12), match.start()
-    if match["one"] == ".":
-        return LOWER_FOLLOWS.search(text, *before) is not None
     if match["mark"] != ".":
+        return False
+    before = max(0, start - 1, match.start() - 12), match.start()
+    if match["small"] is not None:
+        return LOWER_FOLLOWS.search(text, *before) is not None
+    if match["more"] != "":
         return False
     return NAME_FOLLOWS.search(text, *before) is not None or (
         text[match.end()].isdigit() and NUMBER.search(text, *before) is not None

@@ -12,7 +12,21 @@ from bertpre.data.encoder import Encoder
 from bertpre.data.tokenizer import learn_tokenizer
 
 WORDS = st.sampled_from(
-    ["the", "film", "isn't", "U.S.", "e-mail", "[MASK]", "Σίσυφος", "ΟΔΟΣ", "映画です", "日 本", "a" * 120]
+    [
+        "the",
+        "film",
+        "isn't",
+        "U.S.",
+        "e-mail",
+        "[MASK]",
+        "[SEP]",
+        "x[SEP]y",
+        "Σίσυφος",
+        "ΟΔΟΣ",
+        "映画です",
+        "日 本",
+        "a" * 120,
+    ]
 )
 TEXTS = st.lists(st.one_of(WORDS, st.text(max_size=12)), max_size=8).map(" ".join)
 
