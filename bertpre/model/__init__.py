@@ -14,6 +14,9 @@ _HOMES = {
     "BertPreForMaskedLM": "modeling_bertpre",
     "BertPreForNextSentencePrediction": "modeling_bertpre",
     "BertPreForSequenceClassification": "modeling_bertpre",
+    "BertPreForTokenClassification": "modeling_bertpre",
+    "BertPreForQuestionAnswering": "modeling_bertpre",
+    "BertPreForMultipleChoice": "modeling_bertpre",
 }
 
 __all__ = list(_HOMES)

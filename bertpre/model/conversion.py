@@ -12,12 +12,18 @@ from torch import Tensor
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertForMultipleChoice,
     BertForNextSentencePrediction,
     BertForPreTraining,
+    BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    ModernBertForMultipleChoice,
+    ModernBertForQuestionAnswering,
     ModernBertForSequenceClassification,
+    ModernBertForTokenClassification,
     PreTrainedConfig,
     PreTrainedModel,
 )
@@ -25,9 +31,12 @@ from transformers import (
 from .configuration_bertpre import BertPreConfig
 from .modeling_bertpre import (
     BertPreForMaskedLM,
+    BertPreForMultipleChoice,
     BertPreForNextSentencePrediction,
     BertPreForPreTraining,
+    BertPreForQuestionAnswering,
     BertPreForSequenceClassification,
+    BertPreForTokenClassification,
 )
 
 StateDict = dict[str, Tensor]
@@ -37,16 +46,20 @@ TO_BERT = {
     BertPreForMaskedLM: BertForMaskedLM,
     BertPreForNextSentencePrediction: BertForNextSentencePrediction,
     BertPreForSequenceClassification: BertForSequenceClassification,
+    BertPreForTokenClassification: BertForTokenClassification,
+    BertPreForQuestionAnswering: BertForQuestionAnswering,
+    BertPreForMultipleChoice: BertForMultipleChoice,
 }
 TO_MODERNBERT = {
     BertPreForPreTraining: ModernBertForMaskedLM,
     BertPreForMaskedLM: ModernBertForMaskedLM,
     BertPreForSequenceClassification: ModernBertForSequenceClassification,
+    BertPreForTokenClassification: ModernBertForTokenClassification,
+    BertPreForQuestionAnswering: ModernBertForQuestionAnswering,
+    BertPreForMultipleChoice: ModernBertForMultipleChoice,
 }
-FROM_STOCK = {stock: ours for ours, stock in TO_BERT.items()} | {
-    ModernBertForMaskedLM: BertPreForMaskedLM,
-    ModernBertForSequenceClassification: BertPreForSequenceClassification,
-}
+# The later of two entries counts: a stock ModernBertForMaskedLM becomes a BertPreForMaskedLM.
+FROM_STOCK = {stock: ours for ours, stock in (*TO_BERT.items(), *TO_MODERNBERT.items())}
 
 # Weights of "bert" have the names of stock BERT. Weights of "modern" differ in these prefixes, ours first.
 MODERNBERT_PREFIXES = (
@@ -58,6 +71,7 @@ MODERNBERT_PREFIXES = (
     ("cls.predictions.transform.LayerNorm.", "head.norm."),
     ("cls.predictions.decoder.", "decoder."),
     ("classifier.", "classifier."),
+    ("qa_outputs.", "classifier."),
 )
 # Segments and their order have no place in ModernBERT, and the bias is stored once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"
@@ -123,7 +137,8 @@ def from_stock(model: PreTrainedModel) -> PreTrainedModel:
     our_class = _counterpart(model, FROM_STOCK)
     if isinstance(model.config, BertConfig):
         return _build(our_class, config_from_bert(model.config), model.state_dict(), like=model)
-    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES)
+    output = "classifier." if our_class is BertPreForQuestionAnswering else "qa_outputs."  # the one that it has not
+    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES if ours != output)
     state = {_rename(name, stock_prefixes_first): tensor for name, tensor in model.state_dict().items()}
     state[SECOND_SEGMENT] = torch.zeros(model.config.hidden_size)
     if "cls.predictions.decoder.bias" in state:

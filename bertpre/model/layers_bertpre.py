@@ -1,8 +1,8 @@
-"""The two encoders of BertPre: embeddings, attention and layers of the classic and the modern one, and the pooler.
+"""The layers of BertPre: embeddings, attention and encoders of the classic and the modern one, pooler, vocabulary head.
 
-Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate. Each module's docstring ends with the shape
-it returns. This file and its siblings need only torch, transformers and each other, because saving a model with custom
-code copies these three alone.
+Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate, V vocabulary, K slots for masked positions.
+Each module's docstring ends with the shape it returns. This file and its siblings need only torch, transformers and
+each other, because saving a model with custom code copies these alone.
 """
 
 import math
@@ -300,3 +300,40 @@ class Pooler(nn.Module):
     def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
         summary = mean_pool(hidden_states, attention_mask) if self.takes_mean else hidden_states[:, 0]  # (B, E)
         return torch.tanh(self.dense(summary))
+
+
+# ---- scores of the vocabulary ----------------------------------------------------------------------------------------
+
+
+class PredictionTransform(nn.Module):
+    """Projection, activation and norm before the vocabulary: (..., E). "modern" has it without biases."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        bias = config.architecture == "bert"
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+        self.dense.initial_std = residual_std(config)
+        self.activation = ACT2FN[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=bias)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.LayerNorm(self.activation(self.dense(hidden_states)))
+
+
+class MaskedLMHead(nn.Module):
+    """Scores of the vocabulary by the transposed token embeddings plus a bias: (B, S, E) to (B, S, V).
+
+    With positions (B, K) only the hidden states there are scored: (B, K, V).
+    """
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__()
+        self.transform = PredictionTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to the decoder's; BERT stores it by this name
+
+    def forward(self, hidden_states: Tensor, positions: Tensor | None = None) -> Tensor:
+        if positions is not None:
+            index = positions.unsqueeze(-1).expand(-1, -1, hidden_states.shape[-1])  # (B, K) -> (B, K, E)
+            hidden_states = hidden_states.gather(1, index)  # (B, S, E) -> (B, K, E)
+        return self.decoder(self.transform(hidden_states))

@@ -1,7 +1,7 @@
-"""The BertPre models: the encoder, the heads of pretraining and the classifier, their losses and initial weights.
+"""The BertPre models: the heads of pretraining and of the tasks that follow it, and their losses.
 
 Shapes: B batch, S sequence, E hidden, V vocabulary, K slots for masked positions, C classes. This file and its siblings
-need only torch, transformers and each other, because saving a model with custom code copies these three alone.
+need only torch, transformers and each other, because saving a model with custom code copies these alone.
 """
 
 from dataclasses import dataclass
@@ -10,76 +10,29 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
-from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
+    MultipleChoiceModelOutput,
     NextSentencePredictorOutput,
+    QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.generic import can_return_tuple
 
 from .configuration_bertpre import BertPreConfig
-from .layers_bertpre import (
-    BertEmbeddings,
-    BertEncoder,
-    BertLayer,
-    BertSelfAttention,
-    ModernAttention,
-    ModernEmbeddings,
-    ModernEncoder,
-    ModernLayer,
-    Pooler,
-    mean_pool,
-    residual_std,
-)
+from .encoder_bertpre import BertPreModel, BertPrePreTrainedModel
+from .layers_bertpre import MaskedLMHead, PredictionTransform, mean_pool
 
 IGNORE_INDEX = -100  # a label that is no target
 
 Count = Tensor | int | None
 
 
-# ---- heads and losses ------------------------------------------------------------------------------------------------
-
-
-class PredictionTransform(nn.Module):
-    """Projection, activation and norm before the vocabulary: (..., E). "modern" has it without biases."""
-
-    def __init__(self, config: BertPreConfig) -> None:
-        super().__init__()
-        bias = config.architecture == "bert"
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
-        self.dense.initial_std = residual_std(config)
-        self.activation = ACT2FN[config.hidden_act]
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=bias)
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        return self.LayerNorm(self.activation(self.dense(hidden_states)))
-
-
-class MaskedLMHead(nn.Module):
-    """Scores of the vocabulary by the transposed token embeddings plus a bias: (B, S, E) to (B, S, V).
-
-    With positions (B, K) only the hidden states there are scored: (B, K, V).
-    """
-
-    def __init__(self, config: BertPreConfig) -> None:
-        super().__init__()
-        self.transform = PredictionTransform(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to the decoder's; BERT stores it by this name
-
-    def forward(self, hidden_states: Tensor, positions: Tensor | None = None) -> Tensor:
-        if positions is not None:
-            index = positions.unsqueeze(-1).expand(-1, -1, hidden_states.shape[-1])  # (B, K) -> (B, K, E)
-            hidden_states = hidden_states.gather(1, index)  # (B, S, E) -> (B, K, E)
-        return self.decoder(self.transform(hidden_states))
+# ---- losses ----------------------------------------------------------------------------------------------------------
 
 
 def divide_loss(loss_sum: Tensor, num_items: Tensor | int) -> Tensor:
@@ -123,7 +76,7 @@ def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, n
     return divide_loss(loss_sum, labels.numel() if num_items is None else num_items)
 
 
-# ---- models ----------------------------------------------------------------------------------------------------------
+# ---- pretraining -----------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -137,92 +90,6 @@ class BertPreForPreTrainingOutput(ModelOutput):
     seq_relationship_logits: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
-
-
-class BertPrePreTrainedModel(PreTrainedModel):
-    """What all BertPre models share: loading, attention kernels and the initial weights.
-
-    | standard deviation of   | "bert", normal    | "modern", normal cut at 2 std                   |
-    |-------------------------|-------------------|-------------------------------------------------|
-    | matrices not below      | initializer_range | initializer_range                               |
-    | `Wo`, `transform.dense` | initializer_range | initializer_range / sqrt(2 * num_hidden_layers) |
-    | `classifier`            | initializer_range | 1 / sqrt(hidden_size)                           |
-
-    Biases start at 0, norms at 1. Sources: stock BERT; ModernBERT, which follows Megatron (Shoeybi et al. 2019).
-    """
-
-    config_class = BertPreConfig
-    base_model_prefix = "bert"
-    supports_gradient_checkpointing = True
-    accepts_loss_kwargs = True  # Trainer passes its count of labels and leaves the scale of the loss to the model
-    _input_embed_layer = "word_embeddings"
-    _supports_sdpa = True
-    _no_split_modules = ["BertEmbeddings", "BertLayer", "ModernEmbeddings", "ModernLayer"]
-    _can_record_outputs = {
-        "hidden_states": [BertLayer, ModernLayer],
-        "attentions": [BertSelfAttention, ModernAttention],
-    }
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, MaskedLMHead):
-            init.zeros_(module.bias)
-        if isinstance(module, ModernEmbeddings):
-            init.zeros_(module.second_segment)
-        if self.config.architecture == "modern" and isinstance(module, nn.Linear | nn.Embedding):
-            # The layer carries its exception itself: for models outside transformers this method never sees modules
-            # that hold no parameter directly, so it cannot be told from its parent.
-            std = getattr(module, "initial_std", self.config.initializer_range)
-            init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
-
-
-class BertPreModel(BertPrePreTrainedModel):
-    """The encoder of either architecture, with a pooler unless told otherwise."""
-
-    def __init__(self, config: BertPreConfig, add_pooling_layer: bool = True) -> None:
-        super().__init__(config)
-        modern = config.architecture == "modern"
-        self.embeddings = ModernEmbeddings(config) if modern else BertEmbeddings(config)
-        self.encoder = ModernEncoder(config) if modern else BertEncoder(config)
-        self.pooler = Pooler(config) if add_pooling_layer else None
-        self.post_init()
-
-    @merge_with_config_defaults
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
-        """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and a summary (B, E).
-
-        `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), used as it is; or None, which is
-        faster, when no row is padded. Raises ValueError unless exactly one of ids and embeddings is given.
-        """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
-        if position_ids is None:
-            position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device).unsqueeze(0)  # (1, S)
-        hidden_states = self.embeddings(inputs_embeds, token_type_ids, position_ids)
-        mask = self._kernel_mask(attention_mask, hidden_states)
-        hidden_states = self.encoder(hidden_states, mask, position_ids, **kwargs)
-        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
-
-    def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
-        # For a padding mask transformers' helper asks at every step whether anything is padded, and the CPU waits for
-        # the GPU's answer. It passes a 4-D mask on untouched, so build that here for the kernels that take bool.
-        is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
-        if is_padding_mask and self.config._attn_implementation in ("eager", "sdpa"):
-            attention_mask = attention_mask[:, None, None, :].bool()  # (B, S) -> (B, 1, 1, S)
-        return create_bidirectional_mask(self.config, hidden_states, attention_mask)
 
 
 class BertPreForPreTraining(BertPrePreTrainedModel):
@@ -360,24 +227,49 @@ class BertPreForNextSentencePrediction(BertPrePreTrainedModel):
         )
 
 
-class BertPreForSequenceClassification(BertPrePreTrainedModel):
-    """The encoder with a classifier of whole sequences.
+# ---- tasks -----------------------------------------------------------------------------------------------------------
 
-    "bert" classifies the pooler's output (Devlin et al. 2018, section 4.1); "modern" pools hidden states by
-    `config.classifier_pooling`, then applies the transform that masked language modelling trained (as ModernBERT).
+
+class BertPreTaskModel(BertPrePreTrainedModel):
+    """The encoder with a linear layer on what a task looks at: each token, or a summary of the sequence.
+
+    "bert" puts the layer on the encoder's or the pooler's output (Devlin et al. 2018, section 4). "modern" has no
+    pooler; the transform that masked language modelling trained goes between (as ModernBERT).
     """
 
-    def __init__(self, config: BertPreConfig) -> None:
+    def __init__(self, config: BertPreConfig, num_outputs: int, of_sequence: bool, name: str = "classifier") -> None:
         super().__init__(config)
         modern = config.architecture == "modern"
-        self.bert = BertPreModel(config, add_pooling_layer=not modern)
+        self.bert = BertPreModel(config, add_pooling_layer=of_sequence and not modern)
         if modern:  # under the name it has in pretraining, so that from_pretrained finds it
             self.cls = nn.ModuleDict({"predictions": nn.ModuleDict({"transform": PredictionTransform(config)})})
         dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.classifier.initial_std = config.hidden_size**-0.5
+        linear = nn.Linear(config.hidden_size, num_outputs)
+        linear.initial_std = config.hidden_size**-0.5
+        self.add_module(name, linear)
         self.post_init()
+
+    def describe(self, hidden_states: Tensor) -> Tensor:
+        """What the linear layer of a task reads, for tokens (B, S, E) or summaries (B, E): the same shape."""
+        if self.config.architecture == "modern":
+            hidden_states = self.cls.predictions.transform(hidden_states)
+        return self.dropout(hidden_states)
+
+    def summarize(self, outputs: BaseModelOutputWithPooling, attention_mask: Tensor | None) -> Tensor:
+        """One vector for each sequence, (B, E): the pooler's, or the [CLS] token's or mean by `classifier_pooling`."""
+        if self.config.architecture == "bert":
+            return outputs.pooler_output
+        hidden_states = outputs.last_hidden_state  # (B, S, E)
+        is_cls = self.config.classifier_pooling == "cls"
+        return hidden_states[:, 0] if is_cls else mean_pool(hidden_states, attention_mask)
+
+
+class BertPreForSequenceClassification(BertPreTaskModel):
+    """The encoder with a classifier of whole sequences."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__(config, config.num_labels, of_sequence=True)
 
     @can_return_tuple
     def forward(
@@ -393,19 +285,117 @@ class BertPreForSequenceClassification(BertPrePreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Classify sequences, logits (B, C); `labels` are (B,) or, for several labels or targets at once, (B, C)."""
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.classifier(self.dropout(self._summarize(outputs, attention_mask)))
+        logits = self.classifier(self.describe(self.summarize(outputs, attention_mask)))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def _summarize(self, outputs: BaseModelOutputWithPooling, attention_mask: Tensor | None) -> Tensor:
-        if self.config.architecture == "bert":
-            return outputs.pooler_output  # (B, E)
-        hidden_states = outputs.last_hidden_state  # (B, S, E)
-        is_cls = self.config.classifier_pooling == "cls"
-        pooled = hidden_states[:, 0] if is_cls else mean_pool(hidden_states, attention_mask)  # (B, E)
-        return self.cls.predictions.transform(pooled)
+
+class BertPreForTokenClassification(BertPreTaskModel):
+    """The encoder with a classifier of each token, as for named entities (Devlin et al. 2018, section 5.3)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__(config, config.num_labels, of_sequence=False)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        """Classify tokens, logits (B, S, C); `labels` (B, S) are -100 where there is nothing to predict."""
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.describe(outputs.last_hidden_state))
+        loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class BertPreForQuestionAnswering(BertPreTaskModel):
+    """The encoder with scores for where an answer starts and ends (Devlin et al. 2018, section 4.2).
+
+    Raises ValueError unless `config.num_labels` is 2.
+    """
+
+    def __init__(self, config: BertPreConfig) -> None:
+        if config.num_labels != 2:
+            raise ValueError(f"question answering scores start and end: num_labels must be 2, got {config.num_labels}")
+        super().__init__(config, 2, of_sequence=False, name="qa_outputs")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput:
+        """Score starts and ends, logits (B, S) each; positions (B,) of S and more have been cut off and do not count.
+
+        The loss is the mean of both.
+        """
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        hidden_states = outputs.last_hidden_state
+        if self.config.architecture == "modern":  # stock BERT has no dropout here
+            hidden_states = self.describe(hidden_states)
+        start_logits, end_logits = self.qa_outputs(hidden_states).unbind(-1)  # (B, S, 2) -> 2 x (B, S)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            pairs = ((start_logits, start_positions.flatten()), (end_logits, end_positions.flatten()))
+            inside = [
+                (logits, positions.clamp(min=0).masked_fill(positions >= logits.shape[1], IGNORE_INDEX))
+                for logits, positions in pairs
+            ]
+            loss = sum(cross_entropy(logits, positions, None) for logits, positions in inside) / 2
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class BertPreForMultipleChoice(BertPreTaskModel):
+    """The encoder with one score for each of several sequences, the highest of which is the choice (section 4.4)."""
+
+    def __init__(self, config: BertPreConfig) -> None:
+        super().__init__(config, 1, of_sequence=True)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MultipleChoiceModelOutput:
+        """Score C choices, logits (B, C); the inputs are (B, C, S), or (B, C, S, E), and `labels` (B,)."""
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        num_choices = next(tensor.shape[1] for tensor in (input_ids, inputs_embeds) if tensor is not None)
+        flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in given]  # (B, C, ...) -> (B * C, ...)
+        outputs = self.bert(*flat, **kwargs)
+        logits = self.classifier(self.describe(self.summarize(outputs, flat[1]))).view(-1, num_choices)  # (B, C)
+        loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
 
 
 # ---- Auto classes ----------------------------------------------------------------------------------------------------
@@ -416,12 +406,15 @@ AUTO_CLASSES = {
     "AutoModelForMaskedLM": BertPreForMaskedLM,
     "AutoModelForNextSentencePrediction": BertPreForNextSentencePrediction,
     "AutoModelForSequenceClassification": BertPreForSequenceClassification,
+    "AutoModelForTokenClassification": BertPreForTokenClassification,
+    "AutoModelForQuestionAnswering": BertPreForQuestionAnswering,
+    "AutoModelForMultipleChoice": BertPreForMultipleChoice,
 }
 __all__ = [model_class.__name__ for model_class in AUTO_CLASSES.values()]
 
 
 def register_for_auto_class() -> None:
-    """Make `save_pretrained` copy these three files, so that the folder loads with `trust_remote_code=True`."""
+    """Make `save_pretrained` copy these four files, so that the folder loads with `trust_remote_code=True`."""
     BertPreConfig.register_for_auto_class()
     for auto_name, model_class in AUTO_CLASSES.items():
         model_class.register_for_auto_class(auto_name)

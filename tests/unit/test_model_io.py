@@ -35,6 +35,8 @@ def first_output(model: PreTrainedModel) -> torch.Tensor:
     """The model's first output for fixed ids, some of them padding."""
     ids = torch.randint(5, VOCABULARY, (3, 12), generator=torch.Generator().manual_seed(0))
     mask = (torch.arange(12) < torch.tensor([[12], [7], [3]])).long()  # (3, 12)
+    if type(model).__name__.endswith("MultipleChoice"):
+        ids, mask = ids[:, None], mask[:, None]  # (3, 12) -> (3, 1, 12)
     return model.eval()(ids, mask, return_dict=False)[0]
 
 
@@ -53,13 +55,15 @@ def deterministic() -> Iterator[None]:
 def test_auto_class_restores_class_and_outputs(
     architecture: str, model_class: type[PreTrainedModel], auto_name: str, tmp_path: Path, deterministic: None
 ) -> None:
-    model = model_class(tiny_config(architecture, num_labels=3))
+    model = model_class(tiny_config(architecture))
     model.save_pretrained(tmp_path)
     expected = first_output(model)
     for _ in range(2):
         loaded = getattr(transformers, auto_name).from_pretrained(tmp_path)
         assert type(loaded) is model_class
-        torch.testing.assert_close(first_output(loaded), expected, rtol=0, atol=0)
+        torch.testing.assert_close(
+            first_output(loaded), expected, rtol=0, atol=1e-6
+        )  # kernels add in an order that memory alignment decides
 
 
 @pytest.mark.parametrize("model_class", [BertPreForPreTraining, BertPreForMaskedLM])
@@ -133,7 +137,9 @@ def test_custom_code_is_three_files_that_need_no_bertpre(
     modeling_bertpre.register_for_auto_class()
     BertPreForNextSentencePrediction(tiny_config(architecture)).save_pretrained(tmp_path)
     copied = {path.name: path.read_text() for path in tmp_path.glob("*.py")}
-    assert set(copied) == {"configuration_bertpre.py", "layers_bertpre.py", "modeling_bertpre.py"}
+    assert set(copied) == {
+        "configuration_bertpre.py", "encoder_bertpre.py", "layers_bertpre.py", "modeling_bertpre.py",
+    }  # fmt: skip
     allowed = {"torch", "transformers", "huggingface_hub", "math", "dataclasses", "collections"}
     for name, text in copied.items():
         for node in ast.walk(ast.parse(text)):

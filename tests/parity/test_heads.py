@@ -1,0 +1,105 @@
+"""Every head of both architectures is its stock twin: the same logits, loss and gradients, in both directions."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from bertpre.model import BertPreConfig, modeling_bertpre
+from bertpre.model.conversion import (
+    MODERNBERT_PREFIXES,
+    TO_BERT,
+    TO_MODERNBERT,
+    from_stock,
+    to_stock_bert,
+    to_stock_modernbert,
+)
+from tests.parity.test_stock_bert import SIZES, inputs, randomize
+
+BATCH, CHOICES, SEQUENCE = 3, 2, 12
+CONVERT = {"bert": to_stock_bert, "modern": to_stock_modernbert}
+CASES = [(name, "bert", "cls") for name in TO_BERT] + [
+    (name, "modern", pooling)
+    for name in TO_MODERNBERT
+    for pooling in ("cls", "mean")
+    if name is not modeling_bertpre.BertPreForPreTraining  # its twin is the masked language model: no sentence head
+]
+
+
+def batch_for(model_class: type[PreTrainedModel], architecture: str, padded: bool) -> dict[str, torch.Tensor]:
+    """Inputs and labels of a head's task."""
+    batch, name = inputs(padded), model_class.__name__.removeprefix("BertPreFor")
+    if architecture == "modern":
+        del batch["token_type_ids"]
+    tokens = batch["input_ids"].masked_fill(torch.arange(SEQUENCE) % 3 != 1, -100)
+    if name == "MultipleChoice":
+        batch = {key: torch.stack([value, value.roll(1, 0)], dim=1) for key, value in batch.items()}
+    labels = {
+        "PreTraining": {"labels": tokens, "next_sentence_label": torch.tensor([0, 1, 1])},
+        "MaskedLM": {"labels": tokens},
+        "NextSentencePrediction": {"labels": torch.tensor([0, 1, 1])},
+        "SequenceClassification": {"labels": torch.tensor([2, 0, 1])},
+        "TokenClassification": {"labels": torch.where(tokens == -100, -100, tokens % SIZES["num_labels"])},
+        "QuestionAnswering": {
+            "start_positions": torch.tensor([1, 0, SEQUENCE + 3]),  # the last was cut off
+            "end_positions": torch.tensor([[4], [0], [SEQUENCE]]),
+        },
+        "MultipleChoice": {"labels": torch.tensor([1, 0, 0])},
+    }
+    return batch | labels[name]
+
+
+def stock_name(ours: str, architecture: str) -> str:
+    """The stock name of one of our weights."""
+    if architecture == "bert":
+        return ours
+    if ours == "cls.predictions.bias":
+        return "decoder.bias"
+    if "second_segment" in ours:
+        return ours
+    prefix, stock = next(pair for pair in MODERNBERT_PREFIXES if ours.startswith(pair[0]))
+    return stock + ours.removeprefix(prefix)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(("model_class", "architecture", "pooling"), CASES)
+def test_logits_loss_and_gradients_match(
+    model_class: Callable, architecture: str, pooling: str, attention: str, padded: bool
+) -> None:
+    labels = 2 if "Question" in model_class.__name__ else SIZES["num_labels"]
+    sizes = SIZES | {"num_labels": labels, "rope_theta": 500.0}
+    ours = randomize(model_class(BertPreConfig(architecture=architecture, classifier_pooling=pooling, **sizes)))
+    ours.set_attn_implementation(attention)
+    stock = CONVERT[architecture](ours)
+    assert stock.config._attn_implementation == attention
+    batch = batch_for(model_class, architecture, padded)
+    if pooling == "mean":  # ModernBERT's mean needs a mask
+        batch.setdefault("attention_mask", torch.ones_like(batch["input_ids"]))
+
+    our_outputs, stock_outputs = ours(**batch), stock(**batch)
+    compared = [name for name in stock_outputs if name == "loss" or name.endswith("logits")]
+    assert len(compared) >= 2
+    for name in compared:
+        torch.testing.assert_close(our_outputs[name], stock_outputs[name], rtol=0, atol=1e-5)
+
+    our_outputs.loss.backward()
+    stock_outputs.loss.backward()
+    gradients = {stock_name(name, architecture): weight.grad for name, weight in ours.named_parameters()}
+    gradients = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    for name, weight in stock.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(gradients.pop(name), weight.grad, rtol=0, atol=1e-4)
+    # These are single texts, so the vector of the second segment, which ModernBERT has not, takes no part.
+    assert not any(gradient.any() for gradient in gradients.values()) and len(gradients) == (architecture == "modern")
+
+    back = from_stock(stock)
+    assert type(back) is model_class
+    for name in compared:
+        torch.testing.assert_close(back(**batch)[name], stock_outputs[name], rtol=0, atol=1e-5)
+
+
+def test_question_answering_needs_two_scores() -> None:
+    with pytest.raises(ValueError, match="num_labels must be 2, got 3"):
+        modeling_bertpre.BertPreForQuestionAnswering(BertPreConfig(**SIZES))
