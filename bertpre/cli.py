@@ -116,10 +116,10 @@ def doctor(recipe: RecipeName, overrides: Overrides = None) -> None:
 @app.command()
 def export(
     run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
-    to: Annotated[str, typer.Option(help="bert, modernbert or bertpre.")],
+    to: Annotated[str, typer.Option(help="bert, modernbert, bertpre or onnx.")],
     output_dir: Annotated[str | None, typer.Option(help="A new folder; by default RUN_DIR/export-TO.")] = None,
 ) -> None:
-    """Write the run's models as stock Hugging Face folders."""
+    """Write the run's models as stock Hugging Face folders, or as ONNX."""
     from bertpre.export import export
 
     export(run_dir, to, output_dir)

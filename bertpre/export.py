@@ -11,21 +11,26 @@ from transformers import AutoTokenizer, PreTrainedModel
 from bertpre.errors import UserError
 from bertpre.model import modeling_bertpre
 from bertpre.model.conversion import to_stock_bert, to_stock_modernbert
-from bertpre.model.modeling_bertpre import BertPreForPreTraining, BertPreForSequenceClassification
+from bertpre.model.modeling_bertpre import (
+    BertPreForMaskedLM,
+    BertPreForPreTraining,
+    BertPreForSequenceClassification,
+)
+from bertpre.model.onnx import INPUTS, run_onnx, write_onnx
 from bertpre.run_directory import load_run
 
 STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
-TARGETS = (*STOCK.values(), "bertpre")
+TARGETS = (*STOCK.values(), "bertpre", "onnx")
 TOLERANCE = 1e-4  # of logits in fp32; the kernels of two implementations may add in another order
 
 
 def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     """Write the run's models as a Hugging Face folder and check that it computes the same; returns its path.
 
-    `to` is `bert` or `modernbert`, the stock classes, or `bertpre`, which carries its own code and needs
-    `trust_remote_code=True`. The folder, `RUN_DIR/export-TO` by default, holds the pretrained model, and below
-    `classifier/` the fine-tuned one, if there is one. ModernBERT has no segments and no head for their order: it is
-    the same model for single texts.
+    `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which carries its own code and needs
+    `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
+    `RUN_DIR/export-TO` by default, holds the pretrained model, and below `classifier/` the fine-tuned one, if there is
+    one. ModernBERT has no segments and no head for their order: it is the same model for single texts.
     Raises UserError for an unknown `to` or another architecture's, a run without a model, and a folder in use.
     """
     if to not in TARGETS:
@@ -60,7 +65,8 @@ def write_models(run: Path, to: str, folder: Path) -> float:
     """Write the pretrained model and the classifier; returns the largest difference of their logits when reloaded."""
     if not (run / "model").is_dir():
         raise UserError(f"{run} has no pretrained model: run `bertpre pretrain {run}/recipe.yaml` first")
-    differences = [write_model(BertPreForPreTraining, run / "model", to, folder)]
+    pretrained = BertPreForMaskedLM if to == "onnx" else BertPreForPreTraining
+    differences = [write_model(pretrained, run / "model", to, folder)]
     if (run / "finetuned").is_dir():
         differences.append(write_model(BertPreForSequenceClassification, run / "finetuned", to, folder / "classifier"))
     return max(differences)
@@ -68,13 +74,26 @@ def write_models(run: Path, to: str, folder: Path) -> float:
 
 def write_model(model_class: type[PreTrainedModel], source: Path, to: str, target: Path) -> float:
     """Write one model with its tokenizer; returns the largest difference of the logits when reloaded."""
-    model = model_class.from_pretrained(source, dtype=torch.float32)
-    exported = convert(model, to, source)
-    exported.save_pretrained(target)
+    model = model_class.from_pretrained(source, dtype=torch.float32).eval()
+    stock = STOCK[model.config.architecture]
+    exported = convert(model, stock if to == "onnx" else to, source)
     # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
-    choices = {"model_input_names": ["input_ids", "attention_mask"]} if to == "modernbert" else {}
+    choices = {"model_input_names": list(INPUTS["modern"])} if "modernbert" in (to, exported.config.model_type) else {}
     AutoTokenizer.from_pretrained(source, **choices).save_pretrained(target)
+    if to == "onnx":  # with the configuration of the stock model, which has the same inputs and outputs
+        exported.config.save_pretrained(target)
+        return write_graph(model, target / "model.onnx")
+    exported.save_pretrained(target)
     return check_parity(model, type(exported).from_pretrained(target, dtype=torch.float32), target)
+
+
+def write_graph(model: PreTrainedModel, file: Path) -> float:
+    """Write a model as ONNX; returns the largest difference of the logits that onnxruntime computes."""
+    longest = min(64, model.config.max_position_embeddings)
+    write_onnx(model, file, random_inputs(model.config.vocab_size, longest))
+    inputs = random_inputs(model.config.vocab_size, longest // 2)  # another length than it was traced with
+    used = {name: inputs[name] for name in INPUTS[model.config.architecture]}
+    return largest_difference(logits(model, used), [run_onnx(file, used)], file.parent)
 
 
 def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:
@@ -98,13 +117,19 @@ def with_code(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def check_parity(model: PreTrainedModel, reloaded: PreTrainedModel, folder: Path) -> float:
-    """The largest difference of the two models' logits on random tokens; raises RuntimeError above TOLERANCE."""
+    """The largest difference of the two models' logits on random tokens."""
     inputs = random_inputs(model.config.vocab_size, min(64, model.config.max_position_embeddings))
     if reloaded.config.model_type == "modernbert":  # it has no segments: both take the tokens as one text
         del inputs["token_type_ids"]
-    # Nor has it a head for sentence order, whose logits are our second ones.
-    pairs = zip(logits(model, inputs), logits(reloaded, inputs), strict=False)
-    difference = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+    return largest_difference(logits(model, inputs), logits(reloaded, inputs), folder)
+
+
+def largest_difference(ours: list[Tensor], theirs: list[Tensor], folder: Path) -> float:
+    """The largest difference of logits; raises RuntimeError above TOLERANCE.
+
+    ModernBERT has no head for sentence order, whose logits are our second ones.
+    """
+    difference = max((one - other).abs().max().item() for one, other in zip(ours, theirs, strict=False))
     if not difference <= TOLERANCE:  # so that NaN fails too
         raise RuntimeError(
             f"{folder.name}: reloaded, its logits differ from the run's by {difference:.1e}; nothing was written"

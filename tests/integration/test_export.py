@@ -14,7 +14,13 @@ from bertpre import export as export_module
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.export import export
-from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification, modeling_bertpre
+from bertpre.model import (
+    BertPreConfig,
+    BertPreForPreTraining,
+    BertPreForSequenceClassification,
+    modeling_bertpre,
+    onnx,
+)
 from tests.helpers import copy_run, run_cli, tree_hash
 
 MASKED = "The film was [MASK]."
@@ -92,6 +98,57 @@ def test_bertpre_carries_its_code(tiny_modern_run: Path, tmp_path: Path, monkeyp
     check_against_run(tiny_modern_run, guesses, classes)
 
 
+ONNX_WITHOUT_TORCH = """
+import json, sys
+sys.modules["bertpre"] = sys.modules["torch"] = None
+import numpy as np
+from onnxruntime import InferenceSession
+from tokenizers import Tokenizer
+
+folder, masked, texts = sys.argv[1], sys.argv[2], sys.argv[3:]
+
+def logits(part, text):
+    tokenizer = Tokenizer.from_file(part + "/tokenizer.json")
+    encoding, session = tokenizer.encode(text), InferenceSession(part + "/model.onnx")
+    known = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask, "token_type_ids": encoding.type_ids}
+    inputs = {entry.name: np.array([known[entry.name]]) for entry in session.get_inputs()}
+    return encoding, session.run(["logits"], inputs)[0][0]
+
+def softmax(row):
+    return (np.exp(row - row.max()) / np.exp(row - row.max()).sum()).tolist()
+
+encoding, scores = logits(folder, masked)
+probabilities = softmax(scores[encoding.tokens.index("[MASK]")])
+best = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])[:5]
+classes = [softmax(logits(folder + "/classifier", text)[1]) for text in texts]
+print(json.dumps([{token: probabilities[token] for token in best}, classes]))
+"""
+
+
+@pytest.mark.parametrize("run_name", ["tiny_run", "tiny_modern_run"])
+def test_onnx_needs_neither_bertpre_nor_torch(run_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    run = request.getfixturevalue(run_name)
+    folder = export(str(run), "onnx", str(tmp_path / "onnx"))
+    command = [sys.executable, "-c", ONNX_WITHOUT_TORCH, str(folder), MASKED, *TEXTS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    guesses, classes = json.loads(done.stdout)
+    named = [{f"LABEL_{label}": p for label, p in enumerate(row)} for row in classes]
+    check_against_run(run, {int(token): p for token, p in guesses.items()}, named)
+    architecture = json.loads((folder / "config.json").read_text())["model_type"]
+    assert architecture == {"tiny_run": "bert", "tiny_modern_run": "modernbert"}[run_name]
+
+
+def test_onnx_without_its_packages(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=r"--to onnx needs onnx, onnxruntime, onnxscript: pip install 'bertpre\[export\]'"
+    ):
+        export(str(tiny_run), "onnx", str(tmp_path / "onnx"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_names_of_labels_are_kept(tiny_run: Path, tmp_path: Path) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain", "finetune")
     file = run / "finetuned" / "config.json"
@@ -116,7 +173,7 @@ def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Pat
     (tmp_path / "used" / "file").write_text("mine")
     before = tree_hash(tmp_path)
     mistakes = [
-        (run, "onnx", None, "--to onnx: choose one of bert, modernbert, bertpre"),
+        (run, "gguf", None, "--to gguf: choose one of bert, modernbert, bertpre, onnx"),
         (run, "modernbert", None, "architecture is bert: use --to bert"),
         (unfinished, "bert", None, "run `bertpre pretrain"),
         (tmp_path / "used", "bert", None, "no run directory"),

@@ -1,0 +1,76 @@
+"""ONNX: a model as a graph that onnxruntime and others execute without torch."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bertpre.errors import UserError
+
+INPUTS = {"bert": ("input_ids", "attention_mask", "token_type_ids"), "modern": ("input_ids", "attention_mask")}
+
+
+class Logits(nn.Module):
+    """A model's logits from its inputs by position."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model, self.names = model, INPUTS[model.config.architecture]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
+
+
+def write_onnx(model: PreTrainedModel, file: Path, inputs: dict[str, Tensor]) -> None:
+    """Write a BertPre model with `logits` for any batch size, and any length up to its longest.
+
+    Its inputs are named as those of the stock class: ModernBERT takes no segments. `inputs` are examples, (B, S).
+    Raises UserError where the packages are missing.
+    """
+    missing = [package for package in ("onnx", "onnxruntime", "onnxscript") if find_spec(package) is None]
+    if missing:
+        raise UserError(f"--to onnx needs {', '.join(missing)}: pip install 'bertpre[export]'")
+    graph = Logits(model).eval()
+    dimensions = {
+        0: torch.export.Dim("batch"),
+        1: torch.export.Dim("sequence", max=model.config.max_position_embeddings),
+    }
+    with quiet():
+        torch.onnx.export(
+            graph,
+            tuple(inputs[name] for name in graph.names),
+            file,
+            input_names=list(graph.names),
+            output_names=["logits"],
+            dynamic_shapes=((dimensions,) * len(graph.names),),
+            external_data=False,
+            dynamo=True,
+            verbose=False,
+        )
+
+
+def run_onnx(file: Path, inputs: dict[str, Tensor]) -> Tensor:
+    """The logits that onnxruntime computes on the CPU."""
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(file, providers=["CPUExecutionProvider"])
+    wanted = [entry.name for entry in session.get_inputs()]
+    return torch.from_numpy(session.run(["logits"], {name: inputs[name].numpy() for name in wanted})[0])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the exporter's warnings, which tell a user nothing."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
