@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Item = TypeVar("Item")
-LEARNED_SHARE, LEAST_LEARNED, MOST_LEARNED = 0.25, 1 << 24, 1 << 30  # bytes of text for the vocabulary
+LEARNED_SHARE, LEAST_LEARNED, MOST_LEARNED = 0.125, 1 << 24, 1 << 30  # bytes of text for the vocabulary
 AUDITED_SHARDS, PLANNED_SHARDS = 32, 2
 FROM_MANIFEST = (
     "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",

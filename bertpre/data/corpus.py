@@ -79,6 +79,8 @@ def read_rows(
     key: str,
 ) -> Iterator[tuple[str, int | None]]:
     """Texts and labels of a dataset, which `path`, `name`, `split` and `key` name in errors."""
+    from pyarrow import default_memory_pool
+
     columns = [column for column in (text_column, label_column) if column is not None]
     with failures_explained(path, name, split, key):  # rows are parsed while they stream
         found = dataset.column_names or list(next(iter(dataset), {}))
@@ -94,6 +96,8 @@ def read_rows(
                         f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text"
                     )
                 yield text or "", label
+            # pyarrow keeps what it has freed: hundreds of MB where a Parquet file has large row groups.
+            default_memory_pool().release_unused()
 
 
 def load(
@@ -113,8 +117,10 @@ def load(
         options = builder_options(files, text_unit, key)
         return load_dataset(options.pop("builder"), split="train", streaming=True, **options)
     if path and local.is_dir():
-        by = {} if text_unit == "line" else {"sample_by": text_unit}
-        return load_dataset(str(local), name, split=split, streaming=True, **by)
+        options = {} if text_unit == "line" else {"sample_by": text_unit}
+        if any(local.rglob("*.parquet")):
+            options |= parquet_options()
+        return load_dataset(str(local), name, split=split, streaming=True, **options)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
     return load_dataset(path, name, split=split, streaming=streaming)
@@ -168,7 +174,17 @@ def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any
         options["sep"] = "\t"
     if kind == ".txt":
         options["sample_by"] = text_unit
+    if kind == ".parquet":
+        options |= parquet_options()
     return options
+
+
+def parquet_options() -> dict[str, Any]:
+    """To read a Parquet file in small pieces: by default pyarrow reads ahead, to the end of the file."""
+    from pyarrow.dataset import ParquetFragmentScanOptions
+
+    scan = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
+    return {"batch_size": BATCH_ROWS, "fragment_scan_options": scan}
 
 
 def ending(file: Path) -> str:

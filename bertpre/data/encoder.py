@@ -10,8 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SEPARATOR, WORDS_TOGETHER = "[SEP]", 1000
-MOST_IDS = 1 << 22  # ids of remembered words, 16 MB; beyond it the memory starts afresh
+SEPARATOR, WORDS_TOGETHER, SENTENCES_TOGETHER = "[SEP]", 1000, 1 << 14
+MOST_IDS = 1 << 20  # ids of remembered words, about half a million; beyond it the memory starts afresh
 
 
 class Encoder:
@@ -45,11 +45,17 @@ class Encoder:
 
         No special tokens are added. Words are parted by single spaces, as `clean_text` leaves them.
         """
+        groups = range(0, len(sentences), SENTENCES_TOGETHER)
+        encoded = [self.encode_some(sentences[start : start + SENTENCES_TOGETHER]) for start in groups]
+        ids = [np.zeros(0, dtype=np.int32), *(ids for ids, _ in encoded)]
+        lengths = [np.zeros(1, dtype=np.int64), *(lengths for _, lengths in encoded)]
+        return np.concatenate(ids), np.cumsum(np.concatenate(lengths))
+
+    def encode_some(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of some sentences, (T,), and how many each has, (number of sentences,)."""
         import pyarrow as pa
         from pyarrow import compute
 
-        if not sentences:
-            return np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
         if len(self.ids) > self.most_ids:
             self.forget()
         words_of = compute.split_pattern(pa.array(sentences, pa.large_string()), " ")
@@ -61,7 +67,7 @@ class Encoder:
         ends = np.concatenate([[0], np.cumsum(lengths)])
         # Word after word: where its ids begin in memory, plus 0, 1, 2, ... within the word.
         places = np.repeat(self.starts[numbers] - ends[:-1], lengths) + np.arange(ends[-1])
-        return self.ids[places], ends[words_of.offsets.to_numpy()]
+        return self.ids[places], np.diff(ends[words_of.offsets.to_numpy()])
 
     def learn(self, words: list[str]) -> None:
         """Encode new words and remember them.
