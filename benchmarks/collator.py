@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import torch
-from training_step import BATCH_SIZE, LENGTH, VARIANTS, VOCABULARY, Variant, random_batch
+from training_step import BATCH_SIZE, LENGTH, MASKED_SHARE, VARIANTS, VOCABULARY, build, random_batch
 
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.sampler import PairDataset, Position, in_batches
@@ -36,7 +36,7 @@ def measure_data(epoch: int) -> dict[str, float]:
     """Tokens a second over a whole epoch: the plan with the look-up, the collator alone, and all of it."""
     dataset = PairDataset([random_shard()], LENGTH, seed=0)
     special_ids = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
-    collate = MaskingCollator(VOCABULARY, special_ids, np.arange(5, VOCABULARY), LENGTH, 0.2)
+    collate = MaskingCollator(VOCABULARY, special_ids, np.arange(5, VOCABULARY), LENGTH, MASKED_SHARE)
     start = time.perf_counter()
     examples, _ = dataset.take(Position(epoch=epoch), len(dataset.plan(epoch)[0]))
     planned = time.perf_counter()
@@ -48,7 +48,8 @@ def measure_data(epoch: int) -> dict[str, float]:
 
 def measure_model() -> float:
     """Positions a second of the training step."""
-    variant, batch = Variant(*VARIANTS["bf16_copy_eager"]), random_batch()
+    variant = build(*VARIANTS["bf16_copy_eager"])
+    batch = random_batch(BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE)
     seconds = [variant.step(batch) for _ in range(STEPS)]
     return batch["input_ids"].numel() / statistics.median(seconds[STEPS // 2 :])
 

@@ -10,6 +10,7 @@ import time
 from contextlib import nullcontext
 
 import torch
+from torch import nn
 
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
@@ -17,7 +18,7 @@ from bertpre.recipe import load_recipe
 from bertpre.runtime import cpu_name, measured_flops
 from bertpre.training.optimizer import WorkingCopy, build_optimizers
 
-BATCH_SIZE, LENGTH, VOCABULARY = 64, 128, 16384
+BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE = 64, 128, 16384, 0.2
 VARIANTS = {  # type of the working copy's weights, autocast or not, attention kernel
     "bf16_copy_eager": (torch.bfloat16, False, "eager"),  # bertpre's choice
     "bf16_copy_sdpa": (torch.bfloat16, False, "sdpa"),
@@ -27,17 +28,20 @@ VARIANTS = {  # type of the working copy's weights, autocast or not, attention k
 
 
 class Variant:
-    """One way to do a step: a compiled model with its optimizers."""
+    """One way to do a step: a model, compiled or not, with its optimizers."""
 
-    def __init__(self, dtype: torch.dtype, autocast: bool, attention: str) -> None:
-        torch.manual_seed(0)
-        recipe = load_recipe("imdb-mini-cpu")
-        self.master = BertPreForPreTraining(BertPreConfig(**recipe.model.model_dump(), vocab_size=VOCABULARY)).train()
-        self.master.set_attn_implementation(attention)
-        self.optimizers = build_optimizers(self.master, "muon", 3e-3, 0.01)
-        self.working = WorkingCopy(self.master, dtype)
-        self.working.model.compile(dynamic=False)
-        self.autocast = autocast
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: list[torch.optim.Optimizer],
+        dtype: torch.dtype = torch.float32,
+        autocast: bool = False,
+        compiled: bool = True,
+    ) -> None:
+        self.master, self.optimizers, self.autocast = model.train(), optimizers, autocast
+        self.working = WorkingCopy(model, dtype)
+        if compiled:
+            self.working.model.compile(dynamic=False)
 
     def step(self, batch: dict[str, torch.Tensor]) -> float:
         """One step; returns its seconds."""
@@ -54,41 +58,59 @@ class Variant:
         return time.perf_counter() - start
 
 
-def random_batch() -> dict[str, torch.Tensor]:
-    """Full-length pairs of random tokens with 20 % of the positions masked."""
-    slots = round(0.2 * LENGTH)
-    ids = torch.randint(5, VOCABULARY, (BATCH_SIZE, LENGTH))
+def build(dtype: torch.dtype, autocast: bool, attention: str) -> Variant:
+    """The model of the recipe with its optimizers."""
+    torch.manual_seed(0)
+    recipe = load_recipe("imdb-mini-cpu")
+    model = BertPreForPreTraining(BertPreConfig(**recipe.model.model_dump(), vocab_size=VOCABULARY))
+    model.set_attn_implementation(attention)
+    return Variant(model, build_optimizers(model, "muon", 3e-3, 0.01), dtype, autocast)
+
+
+def random_batch(batch_size: int, length: int, vocab_size: int, masked_share: float) -> dict[str, torch.Tensor]:
+    """Full-length pairs of random tokens, some of them masked."""
+    slots = round(masked_share * length)
+    ids = torch.randint(5, vocab_size, (batch_size, length))
     return {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
-        "token_type_ids": (torch.arange(LENGTH) >= LENGTH // 2).long().expand(BATCH_SIZE, -1),
-        "masked_positions": torch.rand(BATCH_SIZE, LENGTH).argsort(1)[:, :slots],
-        "labels": torch.randint(5, VOCABULARY, (BATCH_SIZE, slots)),
-        "next_sentence_label": torch.randint(0, 2, (BATCH_SIZE,)),
+        "token_type_ids": (torch.arange(length) >= length // 2).long().expand(batch_size, -1),
+        "masked_positions": torch.rand(batch_size, length).argsort(1)[:, :slots],
+        "labels": torch.randint(5, vocab_size, (batch_size, slots)),
+        "next_sentence_label": torch.randint(0, 2, (batch_size,)),
     }
+
+
+def take_turns(variants: dict[str, tuple[Variant, dict[str, torch.Tensor]]], rounds: int) -> dict[str, float]:
+    """Median seconds of a step of each variant on its batch."""
+    for variant, batch in variants.values():
+        variant.step(batch), variant.step(batch)  # compiles, then fills the optimizers' state
+    seconds = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, (variant, batch) in variants.items():
+            seconds[name].append(variant.step(batch))
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def hardware() -> dict[str, object]:
+    """What a figure belongs to."""
+    gflops = round(measured_flops(torch.device("cpu"), torch.bfloat16) / 1e9)
+    threads = torch.get_num_threads()
+    return {"cpu": cpu_name(), "threads": threads, "torch": torch.__version__, "bf16_gflops": gflops}
 
 
 def measure(rounds: int) -> dict[str, object]:
     """Median seconds of a step, and each variant's share of bertpre's own."""
-    variants = {name: Variant(*choices) for name, choices in VARIANTS.items()}
-    batch = random_batch()
-    for variant in variants.values():
-        variant.step(batch), variant.step(batch)  # compiles, then fills the optimizers' state
-    seconds = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name, variant in variants.items():
-            seconds[name].append(variant.step(batch))
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    batch = random_batch(BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE)
+    medians = take_turns({name: (build(*choices), batch) for name, choices in VARIANTS.items()}, rounds)
     own = medians["bf16_copy_eager"]
-    device = torch.device("cpu")
     return {
         "benchmark": "training_step",
         "shape": {"batch_size": BATCH_SIZE, "max_length": LENGTH, "vocab_size": VOCABULARY},
         "rounds": rounds,
         "seconds": {name: round(value, 4) for name, value in medians.items()},
         "time_of_bf16_copy_eager_relative_to": {name: round(own / value, 3) for name, value in medians.items()},
-        "hardware": {"cpu": cpu_name(), "threads": torch.get_num_threads(), "torch": torch.__version__},
-        "bf16_gflops": round(measured_flops(device, torch.bfloat16) / 1e9),
+        "hardware": hardware(),
     }
 
 
