@@ -7,10 +7,10 @@ BIN := .venv/bin
 quickstart: .venv/installed
 	$(BIN)/bertpre quickstart
 
-test: .venv/installed
+test: .venv/installed-test
 	$(BIN)/python -m pytest
 
-test-slow: .venv/installed
+test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow
 
 lint: .venv/installed
@@ -19,6 +19,10 @@ lint: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+.venv/installed-test: .venv/installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
 	touch $@
 

@@ -48,6 +48,8 @@ class BertPrePreTrainedModel(PreTrainedModel):
     accepts_loss_kwargs = True  # Trainer passes its count of labels and leaves the scale of the loss to the model
     _input_embed_layer = "word_embeddings"
     _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _no_split_modules = ["BertEmbeddings", "BertLayer", "ModernEmbeddings", "ModernLayer"]
     _can_record_outputs = {
         "hidden_states": [BertLayer, ModernLayer],

@@ -18,6 +18,7 @@ from bertpre.model import (
     BertPreConfig,
     BertPreForPreTraining,
     BertPreForSequenceClassification,
+    BertPreModel,
     modeling_bertpre,
     onnx,
 )
@@ -96,6 +97,35 @@ def test_bertpre_carries_its_code(tiny_modern_run: Path, tmp_path: Path, monkeyp
     names, guesses, classes = pipelines_without_bertpre(folder, trust_remote_code=True)
     assert names == ["BertPreForMaskedLM", "BertPreForSequenceClassification"]
     check_against_run(tiny_modern_run, guesses, classes)
+
+
+SENTENCES_WITHOUT_BERTPRE = """
+import json, sys
+sys.modules["bertpre"] = None
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+
+encoder = Transformer(sys.argv[1])
+model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_word_embedding_dimension(), "mean")])
+print(json.dumps(model.encode(sys.argv[2:]).tolist()))
+"""
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("run_name", "to"), [("tiny_run", "bert"), ("tiny_modern_run", "modernbert")])
+def test_sentence_transformers_take_the_encoder(
+    run_name: str, to: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    pytest.importorskip("sentence_transformers")
+    run = request.getfixturevalue(run_name)
+    folder = export(str(run), to, str(tmp_path / to))
+    command = [sys.executable, "-W", "ignore", "-c", SENTENCES_WITHOUT_BERTPRE, str(folder), *TEXTS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    tokenizer, encoder = load_tokenizer(run / "model"), BertPreModel.from_pretrained(run / "model").eval()
+    for text, vector in zip(TEXTS, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        expected = encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+        torch.testing.assert_close(torch.tensor(vector), expected, rtol=0, atol=1e-5)
 
 
 ONNX_WITHOUT_TORCH = """

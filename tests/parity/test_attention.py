@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers.utils import is_flash_attn_2_available
 
 from bertpre.model import BertPreConfig, BertPreModel
 
@@ -36,6 +37,23 @@ def test_eager_equals_sdpa(architecture: str, padded: bool) -> None:
     mask = padding_mask() if padded else None
     eager, sdpa = (build(architecture, attention)(random_ids(), mask)[0] for attention in ("eager", "sdpa"))
     torch.testing.assert_close(eager, sdpa, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow  # compiles the kernel
+def test_flex_attention_equals_eager(architecture: str) -> None:
+    flex, eager = build(architecture, "flex_attention"), build(architecture, "eager")
+    for mask in (None, padding_mask()):
+        kept = padding_mask().bool() if mask is not None else slice(None)
+        with torch.no_grad():
+            torch.testing.assert_close(flex(random_ids(), mask)[0][kept], eager(random_ids(), mask)[0][kept])
+
+
+@pytest.mark.skipif(not is_flash_attn_2_available(), reason="needs a GPU and the package flash_attn")
+def test_flash_attention_is_near_eager(architecture: str) -> None:
+    models = [build(architecture, attention).to("cuda", torch.bfloat16) for attention in ("flash_attention_2", "eager")]
+    ids, kept = random_ids().cuda(), padding_mask().bool()
+    flash, eager = (model(ids, padding_mask().cuda())[0].cpu()[kept].float() for model in models)
+    torch.testing.assert_close(flash, eager, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

@@ -129,7 +129,7 @@ def test_initial_weights_follow_the_published_table(architecture: str) -> None:
             assert not modern or weight.abs().max() <= 2 * expected / cut, name
 
 
-def test_custom_code_is_three_files_that_need_no_bertpre(
+def test_custom_code_is_four_files_that_need_no_bertpre(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for registered in (BertPreConfig, *modeling_bertpre.AUTO_CLASSES.values()):
