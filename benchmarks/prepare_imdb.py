@@ -90,7 +90,7 @@ def measured(name: str, folder: Path) -> dict[str, float]:
         peak = 0
         while process.poll() is None:
             peak = max(peak, memory(psutil.Process(process.pid)))
-            time.sleep(0.2)
+            time.sleep(0.5)
         figures = json.loads(process.stdout.read().splitlines()[-1])
     return figures | {"peak_memory_mb": peak / 1e6}
 

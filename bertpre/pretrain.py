@@ -16,6 +16,7 @@ from bertpre.data.store import Shard, open_shards, read_manifest
 from bertpre.data.tokenizer import fingerprint, load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model.configuration_bertpre import BertPreConfig
+from bertpre.model.conversion import load_for_pretraining
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import Phase, Recipe, seconds
@@ -43,7 +44,7 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
     data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     torch.manual_seed(recipe.seed)
-    model = BertPreForPreTraining(build_config(recipe, tokenizer))
+    model = initial_model(recipe, tokenizer)
     trainer = build_trainer(recipe, accelerator, model, data, dtype, folder)
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
@@ -91,6 +92,34 @@ def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPr
         sep_token_id=tokenizer.sep_token_id,
         mask_token_id=tokenizer.mask_token_id,
     )
+
+
+def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreForPreTraining:
+    """A model with random weights, or with those of `training.init`, where that has them, and the recipe's dropout.
+
+    Raises UserError where there is no such model, or its sizes or vocabulary are not the recipe's.
+    """
+    config, source = build_config(recipe, tokenizer), recipe.training.init
+    if source is None:
+        return BertPreForPreTraining(config)
+    try:
+        known = load_for_pretraining(source)
+    except (OSError, ValueError) as error:
+        raise UserError(f"training.init: {source!r} cannot be taken: {str(error).strip().splitlines()[0]}") from None
+    if known.config.vocab_size != len(tokenizer):
+        raise UserError(
+            f"training.init: {source} has {known.config.vocab_size:,} tokens, this run's tokenizer {len(tokenizer):,}: "
+            f"prepare with tokenizer.path={source}"
+        )
+    keys = [key for key in type(recipe.model).model_fields if not key.endswith("dropout_prob")]
+    if wrong := [key for key in keys if getattr(known.config, key) != getattr(config, key)]:
+        wanted = " ".join(f"model.{key}={getattr(known.config, key)}" for key in wrong)
+        raise UserError(f"training.init: {source} has other sizes: set {wanted}")
+    for key in ("layer_norm_eps", "rope_theta", "hidden_act", "initializer_range", "type_vocab_size"):
+        setattr(config, key, getattr(known.config, key))  # a recipe has no key for these
+    model = BertPreForPreTraining(config)
+    model.load_state_dict(known.state_dict(), strict=False)  # what ModernBERT has not stays random
+    return model
 
 
 class PretrainingData:

@@ -103,6 +103,7 @@ class Phase(Section):
 class Training(Section):
     """The pretraining loop."""
 
+    init: str | None = None  # go on from this model: a folder or Hub id of bertpre, bert or modernbert
     max_steps: Count | None = None  # training ends at whichever of the two comes first
     budget: str | None = None  # wall clock, e.g. 45m; the last evaluation is within it
     global_batch_size: Count = 256  # pairs an optimizer step, over all processes

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    AutoConfig,
     BertConfig,
     BertForMaskedLM,
     BertForMultipleChoice,
@@ -144,6 +145,20 @@ def from_stock(model: PreTrainedModel) -> PreTrainedModel:
     if "cls.predictions.decoder.bias" in state:
         state["cls.predictions.bias"] = state["cls.predictions.decoder.bias"]
     return _build(our_class, config_from_modernbert(model.config), state, like=model)
+
+
+def load_for_pretraining(source: str) -> PreTrainedModel:
+    """Load a folder or Hub id of a BertPre, stock BERT or stock ModernBERT model as its class for pretraining, in fp32.
+
+    That is `BertPreForPreTraining`, or `BertPreForMaskedLM` from ModernBERT, which has no head for sentence order.
+    Raises ValueError for other models, OSError where there is none.
+    """
+    model_type = AutoConfig.from_pretrained(source).model_type
+    classes = {"bertpre": BertPreForPreTraining, "bert": BertForPreTraining, "modernbert": ModernBertForMaskedLM}
+    if model_type not in classes:
+        raise ValueError(f"it is a {model_type} model; known are {', '.join(classes)}")
+    model = classes[model_type].from_pretrained(source, dtype=torch.float32)
+    return model if model_type == "bertpre" else from_stock(model)
 
 
 def modernbert_config(config: BertPreConfig) -> ModernBertConfig:

@@ -1,0 +1,74 @@
+"""Pretraining that goes on from another model: bertpre's own, a stock BERT, a stock ModernBERT."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
+
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
+from bertpre.pretrain import initial_model
+from bertpre.recipe import Recipe, load_recipe
+from tests.helpers import run_cli
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+LONGEST = {"max_position_embeddings": 128}
+
+
+def stock_model(architecture: str, vocab_size: int) -> PreTrainedModel:
+    torch.manual_seed(0)
+    sizes = SIZES | LONGEST | {"vocab_size": vocab_size}
+    if architecture == "bert":
+        return BertForPreTraining(BertConfig(**sizes, hidden_act="relu", layer_norm_eps=1e-3)).eval()
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+    config = ModernBertConfig(**sizes, **ids, global_attn_every_n_layers=1)
+    return ModernBertForMaskedLM(config).eval()
+
+
+def recipe_of(run: Path, init: Path, architecture: str, **model: int) -> Recipe:
+    sizes = [f"model.{key}={value}" for key, value in (SIZES | LONGEST | model).items()]
+    choices = [f"model.architecture={architecture}", f"training.init={init}", "finetune.max_length=64"]
+    return load_recipe(str(run / "recipe.yaml"), [*sizes, *choices, "training.phases=[{max_length: 64}]"])
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_the_first_step_starts_from_the_stock_weights(architecture: str, tiny_run: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    stock = stock_model(architecture, len(tokenizer))
+    stock.save_pretrained(tmp_path)
+    recipe = recipe_of(tiny_run, tmp_path, architecture)
+    ours = initial_model(recipe, tokenizer)
+    assert ours.config.hidden_dropout_prob == recipe.model.hidden_dropout_prob
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(ids).prediction_logits, stock(ids)[0], rtol=0, atol=1e-5)
+
+
+def test_pretraining_goes_on_from_the_runs_own_model(tiny_run: Path, tmp_path: Path) -> None:
+    overrides = [f"training.init={tiny_run / 'model'}", f"tokenizer.path={tiny_run / 'model'}", "training.max_steps=1"]
+    overrides += ["training.learning_rate=1e-12", f"output_dir={tmp_path / 'run'}"]
+    for verb in ("prepare", "pretrain"):
+        done = run_cli(verb, tiny_run / "recipe.yaml", *overrides)
+        assert done.returncode == 0, done.stderr
+    before, after = (
+        initial_model(load_recipe(str(tiny_run / "recipe.yaml"), [f"training.init={folder / 'model'}"]),
+                      load_tokenizer(tiny_run / "tokenizer"))
+        for folder in (tiny_run, tmp_path / "run")
+    )  # fmt: skip
+    for name, weight in before.state_dict().items():
+        torch.testing.assert_close(weight, after.state_dict()[name], rtol=0, atol=1e-6)
+
+
+def test_what_does_not_fit_is_named(tiny_run: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    stock_model("bert", len(tokenizer)).save_pretrained(tmp_path / "stock")
+    stock_model("bert", len(tokenizer) + 64).save_pretrained(tmp_path / "larger")
+    mistakes = [
+        (tmp_path / "missing", {}, "training.init: '.*missing' cannot be taken"),
+        (tmp_path / "larger", {}, "this run's tokenizer .*: prepare with tokenizer.path="),
+        (tmp_path / "stock", {"num_hidden_layers": 3}, "has other sizes: set model.num_hidden_layers=2"),
+    ]
+    for source, sizes, message in mistakes:
+        with pytest.raises(UserError, match=message):
+            initial_model(recipe_of(tiny_run, source, "bert", **sizes), tokenizer)
