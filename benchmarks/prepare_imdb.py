@@ -19,11 +19,14 @@ from pathlib import Path
 
 import psutil
 
+ROW_GROUP = 1000
+
 
 def write_copies(path: str, copies: int, folder: str) -> None:
     """The texts that recipe imdb-mini-cpu pretrains on, `copies` times, and those it holds out, as Parquet.
 
-    A number in front of each text keeps copies from being duplicates.
+    A number in front of each text keeps copies from being duplicates. Row groups are as small as `datasets` makes them:
+    a reader holds a few, so their size, not the corpus's, adds to the memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -34,7 +37,9 @@ def write_copies(path: str, copies: int, folder: str) -> None:
         texts = [document.text for document in read_documents(path, split=split)]
         with pq.ParquetWriter(f"{folder}/{name}.parquet", pa.schema([("text", pa.string())])) as writer:
             for copy in range(times):
-                writer.write_table(pa.table({"text": [f"{copy} {text}" if copy else text for text in texts]}))
+                writer.write_table(
+                    pa.table({"text": [f"{copy} {text}" if copy else text for text in texts]}), ROW_GROUP
+                )
 
 
 def prepare(folder: str) -> dict[str, float]:

@@ -35,7 +35,7 @@ from bertpre.data.parts import (
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest
 from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
-from bertpre.data.workers import map_calls
+from bertpre.data.workers import give_memory_back, map_calls
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, Source
 from bertpre.run_directory import claim, is_finished, write_results, write_text
@@ -181,6 +181,7 @@ def encode_parts(recipe: Recipe, folder: Path, job: int = 0, jobs: int = 1) -> N
     """Encode a job's share of the parts."""
     chosen, work = read_chosen(folder), work_folder(folder)
     cut = cut_of(recipe, folder, chosen)
+    give_memory_back()
     calls = ((work, number, cut) for number in range(job, chosen["parts"], jobs))
     for _ in map_calls(encode_part, calls, recipe.prepare.workers, recipe.prepare.engine):
         pass

@@ -19,7 +19,7 @@ READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
 }  # fmt: skip
 COMPRESSIONS = (".gz", ".zst")
-BATCH_ROWS = 1000
+BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,40 @@ def read_documents(
             yield Document(f"{part}/{number}", text, label)
 
 
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Some columns of local Parquet files, read a row group at a time.
+
+    `datasets`, and pyarrow over several row groups, keep what they have read of a file until its end.
+    """
+
+    files: list[str]
+    columns: list[str] | None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the first file."""
+        from pyarrow.parquet import read_schema
+
+        return read_schema(self.files[0]).names
+
+    def select_columns(self, columns: list[str]) -> "ParquetFiles":
+        """The same files with these columns alone."""
+        return ParquetFiles(self.files, columns)
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
+        """Batches of rows, column by column."""
+        from pyarrow.parquet import ParquetFile
+
+        for name in self.files:
+            with ParquetFile(name, buffer_size=READ_BYTES) as file:
+                if missing := set(self.columns or ()).difference(file.schema_arrow.names):
+                    raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+                for group in range(file.num_row_groups):
+                    for batch in file.iter_batches(batch_size, row_groups=[group], columns=self.columns):
+                        yield batch.to_pydict()
+
+
 def open_sample(split: str, key: str) -> Iterator[tuple[str, int]]:
     """The embedded corpus."""
     if split not in sample.SPLITS:
@@ -70,7 +104,7 @@ def open_sample(split: str, key: str) -> Iterator[tuple[str, int]]:
 
 
 def read_rows(
-    dataset: "Dataset | IterableDataset",
+    dataset: "Dataset | IterableDataset | ParquetFiles",
     path: str,
     name: str | None,
     split: str,
@@ -102,9 +136,9 @@ def read_rows(
 
 def load(
     path: str, name: str | None, split: str, key: str, text_unit: str, streaming: bool
-) -> "Dataset | IterableDataset":
+) -> "Dataset | IterableDataset | ParquetFiles":
     """A `datasets` dataset: local ones are streamed from their files, Hub ones downloaded once and cached."""
-    from datasets import disable_progress_bars, load_dataset
+    from datasets import disable_progress_bars, load_dataset, load_dataset_builder
     from datasets.utils.logging import set_verbosity
 
     disable_progress_bars()
@@ -115,12 +149,15 @@ def load(
             what = "is one file" if local.is_file() else "is a pattern of files"
             raise UserError(f"{key}: {path} {what}, all of it the split 'train'; it has no split {split!r}")
         options = builder_options(files, text_unit, key)
+        if options["builder"] == "parquet":
+            return ParquetFiles(files)
         return load_dataset(options.pop("builder"), split="train", streaming=True, **options)
     if path and local.is_dir():
-        options = {} if text_unit == "line" else {"sample_by": text_unit}
-        if any(local.rglob("*.parquet")):
-            options |= parquet_options()
-        return load_dataset(str(local), name, split=split, streaming=True, **options)
+        by = {} if text_unit == "line" else {"sample_by": text_unit}
+        found = load_dataset_builder(str(local), name, **by).config.data_files
+        if found and split in found and all(Path(file).suffix == ".parquet" for file in found[split]):
+            return ParquetFiles(found[split])
+        return load_dataset(str(local), name, split=split, streaming=True, **by)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
     return load_dataset(path, name, split=split, streaming=streaming)
@@ -174,17 +211,7 @@ def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any
         options["sep"] = "\t"
     if kind == ".txt":
         options["sample_by"] = text_unit
-    if kind == ".parquet":
-        options |= parquet_options()
     return options
-
-
-def parquet_options() -> dict[str, Any]:
-    """To read a Parquet file in small pieces: by default pyarrow reads ahead, to the end of the file."""
-    from pyarrow.dataset import ParquetFragmentScanOptions
-
-    scan = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
-    return {"batch_size": BATCH_ROWS, "fragment_scan_options": scan}
 
 
 def ending(file: Path) -> str:
