@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
@@ -249,3 +251,27 @@ def test_labels_that_cannot_be_learned_are_refused(labels: list, words: str, tmp
     with pytest.raises(UserError) as caught:
         read_labelled(Finetune(path=write(tmp_path / "labelled.csv", table)), "train")
     assert words in str(caught.value)
+
+
+def write_parquet(file: Path, texts: list[str], column: str = "text") -> None:
+    """A Parquet file with a row group for each ten texts."""
+    pq.write_table(pa.table({column: texts, "url": texts}), file, row_group_size=10)
+
+
+def test_parquet_is_read_a_row_group_at_a_time(tmp_path: Path) -> None:
+    texts = [f"{number} " + "x" * 20_000 for number in range(400)]
+    for half in (0, 1):
+        write_parquet(tmp_path / f"train-0000{half}-of-00002.parquet", texts[200 * half :][:200])
+    seen, held = [], []
+    for document in read_documents(str(tmp_path)):
+        seen.append(document.text)
+        held.append(pa.total_allocated_bytes())
+    assert seen == texts
+    assert max(held) - held[-1] < 2_000_000  # of 16 MB: rows of 200 kB a group, and what the reader needs
+
+
+def test_a_parquet_file_with_other_columns_is_named(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train-00000-of-00002.parquet", ["one"])
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", ["two"], column="body")
+    with pytest.raises(UserError, match=r"train-00001-of-00002.parquet has no column text"):
+        list(read_documents(str(tmp_path)))
