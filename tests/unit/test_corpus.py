@@ -267,7 +267,7 @@ def test_parquet_is_read_a_row_group_at_a_time(tmp_path: Path) -> None:
         seen.append(document.text)
         held.append(pa.total_allocated_bytes())
     assert seen == texts
-    assert max(held) - held[-1] < 2_000_000  # of 16 MB: rows of 200 kB a group, and what the reader needs
+    assert max(held) - min(held) < 2_000_000  # of 8 MB: a group is 200 kB, and the reader needs some
 
 
 def test_a_parquet_file_with_other_columns_is_named(tmp_path: Path) -> None:
