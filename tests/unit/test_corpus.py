@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -259,7 +260,7 @@ def write_parquet(file: Path, texts: list[str], column: str = "text") -> None:
 
 
 def test_parquet_is_read_a_row_group_at_a_time(tmp_path: Path) -> None:
-    texts = [f"{number} " + "x" * 20_000 for number in range(400)]
+    texts = [random.Random(number).randbytes(10_000).hex() for number in range(400)]  # does not compress well
     for half in (0, 1):
         write_parquet(tmp_path / f"train-0000{half}-of-00002.parquet", texts[200 * half :][:200])
     seen, held = [], []
