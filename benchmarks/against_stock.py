@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import torch
-from training_step import Variant, hardware, random_batch, take_turns
+from training_step import Variant, hardware, random_batch, shares, take_turns
 from transformers import BertConfig, BertForPreTraining
 
 from bertpre.model.configuration_bertpre import BertPreConfig
@@ -49,15 +49,16 @@ def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
     return Variant(model, [optimizer], autocast=is_expert, compiled=is_expert), batch
 
 
-def speeds(shape: str, rounds: int) -> dict[str, float]:
-    """Tokens a second of each variant, ratios, and the share of the rate of a bf16 matrix product."""
+def speeds(shape: str, rounds: int) -> dict[str, object]:
+    """Tokens a second of each variant, ratios, the share of a bf16 matrix product's rate, and the phases of a step."""
     batch_size, sizes = SHAPES[shape]
     medians = take_turns({name: prepare(name, shape) for name in VARIANTS}, rounds)
-    rates = {name: batch_size * LENGTH / seconds for name, seconds in medians.items()}
+    rates = {name: batch_size * LENGTH / seconds["all"] for name, seconds in medians.items()}
     ratios = {f"bertpre_over_{name}": round(rates["bertpre"] / rates[name], 2) for name in VARIANTS[:-1]}
     per_second = rates["bertpre"] * flops_per_token(BertPreConfig(**sizes), LENGTH, MASKED_SHARE)
     utilization = per_second / (hardware()["bf16_gflops"] * 1e9)
-    return {name: round(rate) for name, rate in rates.items()} | ratios | {"flops_utilization": round(utilization, 3)}
+    own = {"flops_utilization": round(utilization, 3), "phases": shares(medians["bertpre"])}
+    return {name: round(rate) for name, rate in rates.items()} | ratios | own
 
 
 def peak_memory(name: str, shape: str) -> int:

@@ -43,19 +43,31 @@ class Variant:
         if compiled:
             self.working.model.compile(dynamic=False)
 
-    def step(self, batch: dict[str, torch.Tensor]) -> float:
-        """One step; returns its seconds."""
-        start = time.perf_counter()
+    def step(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
+        """One step; returns the seconds of its phases."""
+        seconds, start = {}, time.perf_counter()
+
+        def mark(phase: str) -> None:
+            nonlocal start
+            start, begun = time.perf_counter(), start
+            seconds[phase] = start - begun
+
         with torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext():
             loss = self.working.model(**batch).loss
+        mark("forward")
         loss.backward()
+        mark("backward")
         self.working.collect_gradients()
+        mark("gradients to fp32")
         torch.nn.utils.clip_grad_norm_(self.master.parameters(), 1.0)
+        mark("clipping")
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
+        mark("optimizer")
         self.working.update()
-        return time.perf_counter() - start
+        mark("weights to bf16")
+        return seconds
 
 
 def build(dtype: torch.dtype, autocast: bool, attention: str) -> Variant:
@@ -81,15 +93,18 @@ def random_batch(batch_size: int, length: int, vocab_size: int, masked_share: fl
     }
 
 
-def take_turns(variants: dict[str, tuple[Variant, dict[str, torch.Tensor]]], rounds: int) -> dict[str, float]:
-    """Median seconds of a step of each variant on its batch."""
+def take_turns(
+    variants: dict[str, tuple[Variant, dict[str, torch.Tensor]]], rounds: int
+) -> dict[str, dict[str, float]]:
+    """Median seconds of the phases of a step, and of all of it, of each variant on its batch."""
     for variant, batch in variants.values():
         variant.step(batch), variant.step(batch)  # compiles, then fills the optimizers' state
-    seconds = {name: [] for name in variants}
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, (variant, batch) in variants.items():
-            seconds[name].append(variant.step(batch))
-    return {name: statistics.median(values) for name, values in seconds.items()}
+            phases = variant.step(batch)
+            rows[name].append(phases | {"all": sum(phases.values())})
+    return {name: {key: statistics.median(row[key] for row in rows[name]) for key in rows[name][0]} for name in rows}
 
 
 def hardware() -> dict[str, object]:
@@ -99,10 +114,16 @@ def hardware() -> dict[str, object]:
     return {"cpu": cpu_name(), "threads": threads, "torch": torch.__version__, "bf16_gflops": gflops}
 
 
+def shares(phases: dict[str, float]) -> dict[str, float]:
+    """Each phase's share of a step."""
+    return {name: round(seconds / phases["all"], 3) for name, seconds in phases.items() if name != "all"}
+
+
 def measure(rounds: int) -> dict[str, object]:
     """Median seconds of a step, and each variant's share of bertpre's own."""
     batch = random_batch(BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE)
-    medians = take_turns({name: (build(*choices), batch) for name, choices in VARIANTS.items()}, rounds)
+    phases = take_turns({name: (build(*choices), batch) for name, choices in VARIANTS.items()}, rounds)
+    medians = {name: seconds["all"] for name, seconds in phases.items()}
     own = medians["bf16_copy_eager"]
     return {
         "benchmark": "training_step",
@@ -110,6 +131,7 @@ def measure(rounds: int) -> dict[str, object]:
         "rounds": rounds,
         "seconds": {name: round(value, 4) for name, value in medians.items()},
         "time_of_bf16_copy_eager_relative_to": {name: round(own / value, 3) for name, value in medians.items()},
+        "phases_of_bf16_copy_eager": shares(phases["bf16_copy_eager"]),
         "hardware": hardware(),
     }
 

@@ -16,6 +16,7 @@ from bertpre.model import (
     BertPreForPreTraining,
 )
 from bertpre.model.conversion import from_stock, to_stock_modernbert
+from tests.parity.test_stock_bert import randomize
 
 BATCH, SEQUENCE, VOCABULARY = 3, 12, 90
 SIZES = {
@@ -23,15 +24,6 @@ SIZES = {
     "intermediate_size": 40, "max_position_embeddings": 16, "num_labels": 3,
 }  # fmt: skip
 STOCK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-
-
-def randomize(model: PreTrainedModel) -> PreTrainedModel:
-    """Give every weight, biases and norms too, a value of its own, so that none can be left out unnoticed."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn(weight.shape, generator=generator) * 0.1)
-    return model.eval()
 
 
 def inputs(padded: bool) -> dict[str, torch.Tensor]:
