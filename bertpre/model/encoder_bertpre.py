@@ -33,11 +33,11 @@ from .layers_bertpre import (
 class BertPrePreTrainedModel(PreTrainedModel):
     """What all BertPre models share: loading, attention kernels and the initial weights.
 
-    | standard deviation of   | "bert", normal    | "modern", normal cut at 2 std                   |
-    |-------------------------|-------------------|-------------------------------------------------|
-    | matrices not below      | initializer_range | initializer_range                               |
-    | `Wo`, `transform.dense` | initializer_range | initializer_range / sqrt(2 * num_hidden_layers) |
-    | `classifier`            | initializer_range | 1 / sqrt(hidden_size)                           |
+    | standard deviation of      | "bert", normal    | "modern", normal cut at 2 std                   |
+    |----------------------------|-------------------|-------------------------------------------------|
+    | matrices not below         | initializer_range | initializer_range                               |
+    | `Wo`, `transform.dense`    | initializer_range | initializer_range / sqrt(2 * num_hidden_layers) |
+    | `classifier`, `qa_outputs` | initializer_range | 1 / sqrt(hidden_size)                           |
 
     Biases start at 0, norms at 1. Sources: stock BERT; ModernBERT, which follows Megatron (Shoeybi et al. 2019).
     """
