@@ -5,7 +5,8 @@ python benchmarks/against_stock.py [ROUNDS]        (default: 5; the variants tak
 All train the same network with AdamW on pairs of 128 tokens with 15 % masked, dropout 0.1:
 - stock_fp32: as most people run it;
 - stock_bf16_compiled: as an expert would, with bf16 autocast and torch.compile;
-- bertpre: fp32 masters and a bf16 copy, scores of the vocabulary at masked positions only, torch.compile.
+- bertpre: fp32 masters and a bf16 copy, scores of the vocabulary at masked positions only, torch.compile;
+- bertpre_autocast: the same with autocast in place of the copy.
 """
 
 import json
@@ -29,7 +30,7 @@ SHAPES = {  # batch size, sizes that differ from BERT-base's
     "mini": (32, {"vocab_size": 30522} | MINI),
     "mini_8k": (32, {"vocab_size": 8192} | MINI),
 }
-VARIANTS = ("stock_fp32", "stock_bf16_compiled", "bertpre")
+VARIANTS = ("stock_fp32", "stock_bf16_compiled", "bertpre_autocast", "bertpre")
 
 
 def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
@@ -37,10 +38,11 @@ def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     batch_size, sizes = SHAPES[shape]
     batch = random_batch(batch_size, LENGTH, sizes["vocab_size"], MASKED_SHARE)
-    if name == "bertpre":
-        model = BertPreForPreTraining(BertPreConfig(**sizes))
+    if name.startswith("bertpre"):
+        model, autocast = BertPreForPreTraining(BertPreConfig(**sizes)), name == "bertpre_autocast"
         model.set_attn_implementation("eager")
-        return Variant(model, build_optimizers(model, "adamw", 1e-4, 0.01), torch.bfloat16), batch
+        dtype = torch.float32 if autocast else torch.bfloat16
+        return Variant(model, build_optimizers(model, "adamw", 1e-4, 0.01), dtype, autocast), batch
     targets = torch.full_like(batch["input_ids"], -100)  # the stock class wants a label for every token
     batch["labels"] = targets.scatter(1, batch.pop("masked_positions"), batch["labels"])
     model = BertForPreTraining(BertConfig(**sizes))
