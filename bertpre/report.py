@@ -30,6 +30,10 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
         f"<p class=note>{html.escape(provenance(folder))}</p>",
         "<h2>What was learned</h2>",
         table(figures(results)),
+    ]
+    if histograms := results.get("prepare", {}).get("histograms"):
+        parts += ["<h2>Corpus</h2>", image(plot_lengths(histograms))]
+    parts += [
         "<h2>Pretraining</h2>",
         image(plot_pretraining(rows, results)),
         f"<h3>Words hidden from the model, and its guesses</h3>{fillings(results)}",
@@ -142,6 +146,17 @@ def fillings(results: dict[str, Any]) -> str:
             f"<li>{sentence}<br>guesses: <b>{guesses}</b>; the text has: {html.escape(filling['answer'])}</li>"
         )
     return f"<ul>{''.join(items)}</ul>"
+
+
+def plot_lengths(histograms: dict[str, list[int]]) -> bytes:
+    """How long documents and sentences are, on a logarithmic scale; a PNG."""
+    figure, axes = new_figure(len(histograms))
+    for axis, (name, counts) in zip(axes, histograms.items(), strict=True):
+        places = range(len(counts))
+        axis.bar(places, counts, width=0.9)
+        axis.set_xticks(places, [f"{1 << place:,}" for place in places], rotation=45)
+        axis.set(xlabel="tokens, from each number to the next", title=name.replace("_", " "))
+    return to_png(figure)
 
 
 def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> bytes:

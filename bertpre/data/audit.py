@@ -9,19 +9,32 @@ from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
 from bertpre.data.store import Shard, entropy
 
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
+BARS = " ▁▂▃▄▅▆▇█"
 MOST_PAIRS = 50_000  # to judge lengths by
 
 
-def audit_lengths(shards: list[Shard]) -> dict[str, dict[str, int]]:
-    """Quantiles of the tokens in a sentence and in a document."""
+def audit_lengths(shards: list[Shard]) -> dict[str, dict[str, Any]]:
+    """Quantiles and a histogram of the tokens in a sentence and in a document."""
     sentences = np.concatenate([np.diff(shard.sentences) for shard in shards])
     documents = np.concatenate([np.diff(shard.sentences[shard.documents]) for shard in shards])
-    return {"tokens_in_sentence": quantiles(sentences), "tokens_in_document": quantiles(documents)}
+    lengths = {"tokens_in_document": documents, "tokens_in_sentence": sentences}
+    histograms = {name: histogram(values) for name, values in lengths.items()}
+    return {name: quantiles(values) for name, values in lengths.items()} | {"histograms": histograms}
 
 
 def quantiles(lengths: np.ndarray) -> dict[str, int]:
     """Some quantiles of lengths, by name."""
     return {name: int(np.quantile(lengths, share, method="nearest")) for name, share in QUANTILES.items()}
+
+
+def histogram(lengths: np.ndarray) -> list[int]:
+    """How many lengths, all at least 1, are 1, 2 to 3, 4 to 7, 8 to 15, and so on up to the largest."""
+    return np.bincount(np.log2(lengths).astype(int)).tolist()
+
+
+def bars(counts: list[int]) -> str:
+    """A histogram as a row of bars, the highest of which is full."""
+    return "".join(BARS[round(count / max(counts) * (len(BARS) - 1))] for count in counts)
 
 
 def count_tokens(shards: list[Shard], vocab_size: int, unk_token_id: int) -> dict[str, float]:
@@ -58,7 +71,7 @@ def audit_lines(figures: dict[str, Any]) -> Iterator[str]:
     yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in figures["dropped"].items()) or "none")
     for name in ("tokens_in_document", "tokens_in_sentence"):
         quantiles = ", ".join(f"{quantile} {value:,}" for quantile, value in figures[name].items())
-        yield f"{name.replace('_', ' ')}: {quantiles}"
+        yield f"{name.replace('_', ' ')}: {quantiles}; from 1 by doubling: {bars(figures['histograms'][name])}"
     yield (
         f"unknown tokens {figures['unknown_share']:.3%}, repeated lines {figures['repeated_line_share']:.1%}; "
         f"unigram entropy {figures['unigram_entropy']:.3f} nats: the MLM loss of a model that ignores context"

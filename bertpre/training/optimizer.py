@@ -62,7 +62,8 @@ class WorkingCopy:
     """The model that does the arithmetic: the master itself in fp32, else a copy of it in a shorter type.
 
     Steps too small for bf16 would be lost in its weights; the fp32 masters keep them (Micikevicius et al. 2018, section
-    3.1). Autocast rounds every weight in every forward pass, which costs time where they are many: docs/architecture.md.
+    3.1). Autocast rounds every weight in every forward pass, which takes longer where they are many:
+    docs/architecture.md.
     """
 
     def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
