@@ -19,6 +19,37 @@ from .configuration_bertpre import BertPreConfig
 
 Rotation = tuple[Tensor, Tensor]
 
+# ---- dropout ---------------------------------------------------------------------------------------------------------
+
+
+def hash_bits(index: Tensor) -> Tensor:
+    """Mix int32 numbers, each bit of the result depending on each bit given (the finalizer of MurmurHash3)."""
+    for shift, factor in ((16, -2048144789), (13, -1028477387), (16, 1)):
+        index = (index ^ ((index >> shift) & ((1 << (32 - shift)) - 1))) * factor
+    return index
+
+
+def drop(states: Tensor, probability: float, training: bool) -> Tensor:
+    """Zero each value with this probability and scale up the others (Srivastava et al. 2014); the same shape.
+
+    Compiled for a CPU, torch's own draws one number after the other, which took a third of a training step
+    (benchmarks/against_stock.py). There one number is drawn for the tensor, and each place hashes its own from it.
+    """
+    if not (training and probability > 0 and states.device.type == "cpu" and torch.compiler.is_compiling()):
+        return F.dropout(states, probability, training)
+    seed = torch.randint(-(1 << 31), 1 << 31, (), dtype=torch.int32)
+    index = torch.arange(states.numel(), dtype=torch.int32).view(states.shape)
+    is_kept = hash_bits(hash_bits(index) ^ seed) >= round((probability - 0.5) * (1 << 32))
+    return torch.where(is_kept, states * (1 / (1 - probability)), 0)
+
+
+class Dropout(nn.Dropout):
+    """`drop` as a module."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return drop(states, self.p, self.training)
+
+
 # ---- attention -------------------------------------------------------------------------------------------------------
 
 
@@ -43,7 +74,7 @@ def eager_attention(
     elif attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = F.dropout(weights, p=dropout, training=module.training)
+    weights = drop(weights, dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights  # (B, H, S, D) -> (B, S, H, D)
 
 
@@ -71,7 +102,7 @@ class BertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
         length, longest = inputs_embeds.shape[1], self.position_embeddings.num_embeddings
@@ -109,7 +140,7 @@ class BertResidual(nn.Module):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: Tensor, block_input: Tensor) -> Tensor:
         return self.LayerNorm(self.dropout(self.dense(hidden_states)) + block_input)
@@ -166,7 +197,7 @@ class ModernEmbeddings(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
         self.second_segment = nn.Parameter(torch.zeros(config.hidden_size))
         self.norm = modern_norm(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
         if token_type_ids is None:  # the vector takes part all the same, for data parallelism wants its gradient
@@ -210,7 +241,7 @@ class ModernAttention(nn.Module):
         self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.Wo.initial_std = residual_std(config)
-        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def forward(
         self, hidden_states: Tensor, mask: Tensor | None, rotation: Rotation, **kwargs: object
@@ -230,7 +261,7 @@ class ModernMLP(nn.Module):
         super().__init__()
         self.Wi = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
         self.activation = ACT2FN[config.hidden_act]
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.Wo = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self.Wo.initial_std = residual_std(config)
 

@@ -25,7 +25,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_bertpre import BertPreConfig
 from .encoder_bertpre import BertPreModel, BertPrePreTrainedModel
-from .layers_bertpre import MaskedLMHead, PredictionTransform, mean_pool
+from .layers_bertpre import Dropout, MaskedLMHead, PredictionTransform, mean_pool
 
 IGNORE_INDEX = -100  # a label that is no target
 
@@ -244,7 +244,7 @@ class BertPreTaskModel(BertPrePreTrainedModel):
         if modern:  # under the name it has in pretraining, so that from_pretrained finds it
             self.cls = nn.ModuleDict({"predictions": nn.ModuleDict({"transform": PredictionTransform(config)})})
         dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         linear = nn.Linear(config.hidden_size, num_outputs)
         linear.initial_std = config.hidden_size**-0.5
         self.add_module(name, linear)
