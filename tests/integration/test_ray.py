@@ -50,6 +50,9 @@ def test_a_cluster_that_loses_a_node_makes_the_same_bytes(
         threading.Thread(target=kill_when_half_way, daemon=True).start()
         on_cluster = prepare("cluster", "ray")
         assert killed.is_set()
+        deadline = time.monotonic() + 60  # the cluster takes seconds to notice
+        while sum(node["Alive"] for node in ray.nodes()) > 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert sum(node["Alive"] for node in ray.nodes()) == 1
     finally:
         ray.shutdown()
