@@ -33,7 +33,7 @@ def drop(states: Tensor, probability: float, training: bool) -> Tensor:
     """Zero each value with this probability and scale up the others (Srivastava et al. 2014); the same shape.
 
     Compiled for a CPU, torch's own draws one number after the other, which took a third of a training step
-    (benchmarks/against_stock.py). There one number is drawn for the tensor, and each place hashes its own from it.
+    (docs/architecture.md). There one number is drawn for the tensor, and each place hashes its own from it.
     """
     if not (training and probability > 0 and states.device.type == "cpu" and torch.compiler.is_compiling()):
         return F.dropout(states, probability, training)
