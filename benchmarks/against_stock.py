@@ -1,88 +1,144 @@
-"""A training step of bertpre's BERT next to stock BertForPreTraining, and the memory it takes; prints one JSON line.
+"""A training step of bertpre next to those of the stock classes, and the memory it takes; prints one JSON line.
 
 python benchmarks/against_stock.py [ROUNDS]        (default: 5; the variants take turns, medians are reported)
 
-All train the same network with AdamW on pairs of 128 tokens with 15 % masked, dropout 0.1:
-- stock_fp32: as most people run it;
-- stock_bf16_compiled: as an expert would, with bf16 autocast and torch.compile;
+All train networks of one size with AdamW on full pairs with 15 % masked, dropout 0.1; each in a process of its own:
+- stock_fp32: BertForPreTraining as most people run it (not measured on a GPU);
+- stock_bf16_compiled: as an expert would, with sdpa, bf16 autocast, torch.compile and a fused optimizer;
+- stock_modernbert: ModernBertForMaskedLM with full attention, run like that (measured on a GPU);
 - bertpre: fp32 masters and a bf16 copy, scores of the vocabulary at masked positions only, torch.compile;
-- bertpre_autocast: the same with autocast in place of the copy.
+- bertpre_modern: the same for architecture "modern" (measured on a GPU).
 """
 
 import json
 import resource
+import statistics
 import subprocess
 import sys
+import time
 
 import torch
-from training_step import Variant, hardware, random_batch, shares, take_turns
-from transformers import BertConfig, BertForPreTraining
+from torch import nn
+from training_step import Variant, hardware, random_batch, shares
+from transformers import BertConfig, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM
 
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.runtime import keep_freed_memory
 from bertpre.training.optimizer import build_optimizers
 
-LENGTH, MASKED_SHARE, MEMORY_STEPS = 128, 0.15, 3
+MASKED_SHARE, WARM_UP_STEPS = 0.15, 3
 MINI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
-SHAPES = {  # batch size, sizes that differ from BERT-base's
-    "base": (8, {"vocab_size": 30522}),
-    "mini": (32, {"vocab_size": 30522} | MINI),
-    "mini_8k": (32, {"vocab_size": 8192} | MINI),
+SHAPES = {  # device, batch size, tokens in a pair, sizes that differ from BERT-base's
+    "base": ("cpu", 8, 128, {"vocab_size": 30522}),
+    "mini": ("cpu", 32, 128, {"vocab_size": 30522} | MINI),
+    "mini_8k": ("cpu", 32, 128, {"vocab_size": 8192} | MINI),
+    "base_128": ("cuda", 256, 128, {"vocab_size": 30528}),
+    "base_512": ("cuda", 64, 512, {"vocab_size": 30528}),
 }
-VARIANTS = ("stock_fp32", "stock_bf16_compiled", "bertpre_autocast", "bertpre")
+VARIANTS = {
+    "cpu": ("stock_fp32", "stock_bf16_compiled", "bertpre"),
+    "cuda": ("stock_bf16_compiled", "stock_modernbert", "bertpre", "bertpre_modern"),
+}
+MODERN = {"intermediate_size": 2048, "hidden_act": "gelu"}  # GeGLU's third matrix makes up for the width
+
+
+def bertpre_config(name: str, sizes: dict[str, int]) -> BertPreConfig:
+    """The configuration of a bertpre variant."""
+    return BertPreConfig(**sizes | (MODERN | {"architecture": "modern"} if name == "bertpre_modern" else {}))
+
+
+def stock_model(name: str, sizes: dict[str, int]) -> nn.Module:
+    """The stock class of a variant."""
+    if name == "stock_modernbert":
+        full = {"global_attn_every_n_layers": 1, "num_hidden_layers": 12, "mlp_dropout": 0.1, "attention_dropout": 0.1}
+        ids = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+        config = ModernBertConfig(**sizes, intermediate_size=2048, embedding_dropout=0.1, **full, **ids)
+        return ModernBertForMaskedLM(config)
+    return BertForPreTraining(BertConfig(**sizes))
 
 
 def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
     """A variant of a shape, and a batch as it wants it."""
     torch.manual_seed(0)
-    batch_size, sizes = SHAPES[shape]
-    batch = random_batch(batch_size, LENGTH, sizes["vocab_size"], MASKED_SHARE)
+    device, batch_size, length, sizes = SHAPES[shape]
+    batch = {
+        key: value.to(device)
+        for key, value in random_batch(batch_size, length, sizes["vocab_size"], MASKED_SHARE).items()
+    }
     if name.startswith("bertpre"):
-        model, autocast = BertPreForPreTraining(BertPreConfig(**sizes)), name == "bertpre_autocast"
-        model.set_attn_implementation("eager")
-        dtype = torch.float32 if autocast else torch.bfloat16
-        return Variant(model, build_optimizers(model, "adamw", 1e-4, 0.01), dtype, autocast), batch
-    targets = torch.full_like(batch["input_ids"], -100)  # the stock class wants a label for every token
+        model = BertPreForPreTraining(bertpre_config(name, sizes)).to(device)
+        if device == "cpu":  # as `bertpre pretrain` does
+            keep_freed_memory()
+            model.set_attn_implementation("eager")
+        return Variant(model, build_optimizers(model, "adamw", 1e-4, 0.01), torch.bfloat16), batch
+    targets = torch.full_like(batch["input_ids"], -100)  # the stock classes want a label for every token
     batch["labels"] = targets.scatter(1, batch.pop("masked_positions"), batch["labels"])
-    model = BertForPreTraining(BertConfig(**sizes))
-    is_expert = name == "stock_bf16_compiled"
+    if name == "stock_modernbert":
+        del batch["token_type_ids"], batch["next_sentence_label"]
+    model, is_expert = stock_model(name, sizes).to(device), name != "stock_fp32"
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=is_expert or None)
     return Variant(model, [optimizer], autocast=is_expert, compiled=is_expert), batch
 
 
-def speeds(shape: str, rounds: int) -> dict[str, object]:
-    """Tokens a second of each variant, ratios, the share of a bf16 matrix product's rate, and the phases of a step."""
-    batch_size, sizes = SHAPES[shape]
-    torch.compiler.reset()  # else the shapes add up to more programs than the compiler keeps
-    medians = take_turns({name: prepare(name, shape) for name in VARIANTS}, rounds)
-    rates = {name: batch_size * LENGTH / seconds["all"] for name, seconds in medians.items()}
-    ratios = {f"bertpre_over_{name}": round(rates["bertpre"] / rates[name], 2) for name in VARIANTS[:-1]}
-    per_second = rates["bertpre"] * flops_per_token(BertPreConfig(**sizes), LENGTH, MASKED_SHARE)
-    utilization = per_second / (hardware()["bf16_gflops"] * 1e9)
-    own = {"flops_utilization": round(utilization, 3), "phases": shares(medians["bertpre"])}
-    return {name: round(rate) for name, rate in rates.items()} | ratios | own
+def work(name: str, shape: str) -> None:
+    """One variant: a step for each line read, answered with the seconds of its phases; at the end the peak memory."""
+    variant, batch = prepare(name, shape)
+    for _ in range(WARM_UP_STEPS):  # compiles, then fills the optimizer's state
+        variant.step(batch)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(variant.step(batch)), flush=True)
+    on_gpu = SHAPES[shape][0] == "cuda"
+    peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(peak // 2**20)
 
 
-def peak_memory(name: str, shape: str) -> int:
-    """Peak memory in MB of a few steps of one variant, in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, name, shape], capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1])
+def take_turns(shape: str, rounds: int) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
+    """Median seconds of the phases of a step, and of all of it, and the peak memory in MB of each variant."""
+    workers, rows = {}, {}
+    for name in VARIANTS[SHAPES[shape][0]]:
+        command = [sys.executable, __file__, name, shape]
+        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert workers[name].stdout.readline().strip() == "ready", f"{name} failed"
+        rows[name] = []
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            time.sleep(0.5)  # the one before has come to rest
+            print(file=worker.stdin, flush=True)
+            phases = json.loads(worker.stdout.readline())
+            rows[name].append(phases | {"all": sum(phases.values())})
+    memory = {name: int(worker.communicate()[0]) for name, worker in workers.items()}
+    medians = {name: {key: statistics.median(row[key] for row in rows[name]) for key in rows[name][0]} for name in rows}
+    return medians, memory
+
+
+def measure(shape: str, rounds: int) -> dict[str, object]:
+    """Tokens a second, ratios, shares of a bf16 matrix product's rate, and what else is reported of a shape."""
+    device, batch_size, length, sizes = SHAPES[shape]
+    medians, memory = take_turns(shape, rounds)
+    rates = {name: batch_size * length / seconds["all"] for name, seconds in medians.items()}
+    peak = hardware(device)["bf16_gflops"] * 1e9
+    own = {name: flops_per_token(bertpre_config(name, sizes), length, MASKED_SHARE) for name in rates if "pre" in name}
+    return {
+        "tokens_per_second": {name: round(rate) for name, rate in rates.items()},
+        "bertpre_over": {name: round(rates["bertpre"] / rate, 2) for name, rate in rates.items() if name != "bertpre"},
+        "flops_utilization": {name: round(rates[name] * flops / peak, 3) for name, flops in own.items()},
+        "phases_of_bertpre": shares(medians["bertpre"]),
+        "peak_memory_mb": memory,
+    }
 
 
 def main(rounds: int) -> None:
     """Measure and print."""
-    line = {"benchmark": "against_stock", "rounds": rounds, "max_length": LENGTH}
-    memory = {shape: {name: peak_memory(name, shape) for name in VARIANTS} for shape in SHAPES}
-    line |= {"tokens_per_second": {shape: speeds(shape, rounds) for shape in SHAPES}, "peak_memory_mb": memory}
-    print(json.dumps(line | {"hardware": hardware()}))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shapes = {shape: measure(shape, rounds) for shape in SHAPES if SHAPES[shape][0] == device}
+    print(json.dumps({"benchmark": "against_stock", "rounds": rounds} | shapes | {"hardware": hardware(device)}))
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        variant, batch = prepare(sys.argv[1], sys.argv[2])
-        for _ in range(MEMORY_STEPS):
-            variant.step(batch)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        work(sys.argv[1], sys.argv[2])
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)

@@ -39,7 +39,7 @@ class Variant:
         compiled: bool = True,
     ) -> None:
         self.master, self.optimizers, self.autocast = model.train(), optimizers, autocast
-        self.working = WorkingCopy(model, dtype)
+        self.working, self.device = WorkingCopy(model, dtype), next(model.parameters()).device
         if compiled:
             self.working.model.compile(dynamic=False)
 
@@ -49,10 +49,12 @@ class Variant:
 
         def mark(phase: str) -> None:
             nonlocal start
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
             start, begun = time.perf_counter(), start
             seconds[phase] = start - begun
 
-        with torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext():
+        with torch.autocast(self.device.type, torch.bfloat16) if self.autocast else nullcontext():
             loss = self.working.model(**batch).loss
         mark("forward")
         loss.backward()
@@ -107,11 +109,12 @@ def take_turns(
     return {name: {key: statistics.median(row[key] for row in rows[name]) for key in rows[name][0]} for name in rows}
 
 
-def hardware() -> dict[str, object]:
+def hardware(device: str = "cpu") -> dict[str, object]:
     """What a figure belongs to."""
-    gflops = round(measured_flops(torch.device("cpu"), torch.bfloat16) / 1e9)
-    threads = torch.get_num_threads()
-    return {"cpu": cpu_name(), "threads": threads, "torch": torch.__version__, "bf16_gflops": gflops}
+    on_gpu = device == "cuda"
+    gflops = round(measured_flops(torch.device(device), torch.bfloat16, 8192 if on_gpu else 1024) / 1e9)
+    name = torch.cuda.get_device_name() if on_gpu else cpu_name()
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "bf16_gflops": gflops}
 
 
 def shares(phases: dict[str, float]) -> dict[str, float]:

@@ -5,6 +5,7 @@ saving a model with custom code copies these alone.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
@@ -12,7 +13,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
-from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_bertpre import BertPreConfig
@@ -95,7 +96,9 @@ class BertPreModel(BertPrePreTrainedModel):
         """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and a summary (B, E).
 
         `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), used as it is; or None, which is
-        faster, when no row is padded. Raises ValueError unless exactly one of ids and embeddings is given.
+        faster, when no row is padded. Flash attention leaves padding out of every layer; what stands there is 0 then,
+        unless `output_hidden_states` asks for all layers. Rows packed by transformers' `cu_seq_lens_q` and its siblings
+        go to that kernel as they are. Raises ValueError unless exactly one of ids and embeddings is given.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
@@ -104,10 +107,28 @@ class BertPreModel(BertPrePreTrainedModel):
         if position_ids is None:
             position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device).unsqueeze(0)  # (1, S)
         hidden_states = self.embeddings(inputs_embeds, token_type_ids, position_ids)
-        mask = self._kernel_mask(attention_mask, hidden_states)
-        hidden_states = self.encoder(hidden_states, mask, position_ids, **kwargs)
+        is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
+        if is_padding_mask and is_flash_attention_requested(self.config) and not kwargs.get("output_hidden_states"):
+            hidden_states = self._encode_unpadded(hidden_states, attention_mask, position_ids, **kwargs)
+        else:
+            mask = self._kernel_mask(attention_mask, hidden_states)
+            hidden_states = self.encoder(hidden_states, mask, position_ids, **kwargs)
         pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
+    def _encode_unpadded(
+        self, hidden_states: Tensor, attention_mask: Tensor, position_ids: Tensor, **kwargs: object
+    ) -> Tensor:
+        # The N tokens of all rows become one row, in which a kernel for variable lengths keeps them apart.
+        is_token = attention_mask.bool()  # (B, S)
+        lengths = is_token.sum(dim=1, dtype=torch.int32)  # (B,)
+        bounds, longest = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)), int(lengths.max())  # (B + 1,)
+        rows = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
+        positions = position_ids.expand_as(is_token)[is_token].unsqueeze(0)  # (1, N)
+        tokens = self.encoder(hidden_states[is_token].unsqueeze(0), None, positions, **rows, **kwargs)  # (1, N, E)
+        padded = tokens.new_zeros(hidden_states.shape)  # (B, S, E)
+        padded[is_token] = tokens[0]
+        return padded
 
     def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
         # For a padding mask transformers' helper asks at every step whether anything is padded, and the CPU waits for

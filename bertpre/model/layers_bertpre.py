@@ -33,13 +33,14 @@ def drop(states: Tensor, probability: float, training: bool) -> Tensor:
     """Zero each value with this probability and scale up the others (Srivastava et al. 2014); the same shape.
 
     Compiled for a CPU, torch's own draws one number after the other, which took a third of a training step
-    (docs/architecture.md). There one number is drawn for the tensor, and each place hashes its own from it.
+    (docs/architecture.md). There two numbers are drawn for the tensor, and each place hashes its own from them.
     """
     if not (training and probability > 0 and states.device.type == "cpu" and torch.compiler.is_compiling()):
         return F.dropout(states, probability, training)
-    seed = torch.randint(-(1 << 31), 1 << 31, (), dtype=torch.int32)
+    factor, offset = torch.randint(-(1 << 31), 1 << 31, (2,), dtype=torch.int32)
     index = torch.arange(states.numel(), dtype=torch.int32).view(states.shape)
-    is_kept = hash_bits(hash_bits(index) ^ seed) >= round((probability - 0.5) * (1 << 32))
+    # An odd factor keeps the places apart.
+    is_kept = hash_bits(index * (factor | 1) + offset) >= round((probability - 0.5) * (1 << 32))
     return torch.where(is_kept, states * (1 / (1 - probability)), 0)
 
 

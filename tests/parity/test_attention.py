@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AttentionInterface
 from transformers.utils import is_flash_attn_2_available
 
 from bertpre.model import BertPreConfig, BertPreModel
@@ -54,6 +55,37 @@ def test_flash_attention_is_near_eager(architecture: str) -> None:
     ids, kept = random_ids().cuda(), padding_mask().bool()
     flash, eager = (model(ids, padding_mask().cuda())[0].cpu()[kept].float() for model in models)
     torch.testing.assert_close(flash, eager, rtol=0.05, atol=0.05)
+
+
+def varlen_attention(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None, scaling: float, cu_seq_lens_q: torch.Tensor, **_: object,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """What a kernel for variable lengths does with one packed row (1, H, N, D)."""
+    assert attention_mask is None and query.shape[0] == 1
+    bounds = cu_seq_lens_q.tolist()
+    rows = [slice(start, end) for start, end in zip(bounds, bounds[1:], strict=False)]
+    parts = [(query[0, :, r] @ key[0, :, r].mT * scaling).softmax(-1) @ value[0, :, r] for r in rows]  # (H, n, D)
+    return torch.cat(parts, dim=1).transpose(0, 1).unsqueeze(0), None  # (1, N, H, D)
+
+
+def test_padding_is_left_out_where_the_kernel_takes_variable_lengths(
+    architecture: str,
+) -> None:
+    AttentionInterface.register("flash_reference", varlen_attention)
+    model, eager = build(architecture, "eager"), build(architecture, "eager")
+    model.config._attn_implementation = "flash_reference"  # the public setter would look for a package of this name
+    seen = []
+    model.encoder.layer[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[:2]))
+    mask = padding_mask()
+    ours, theirs = model(random_ids(), mask), eager(random_ids(), mask)
+    assert seen == [(1, int(mask.sum()))]
+    torch.testing.assert_close(ours[0][mask.bool()], theirs[0][mask.bool()], rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours[1], theirs[1], rtol=0, atol=1e-5)
+    assert (ours[0][~mask.bool()] == 0).all()
+    ours[1].sum().backward(), theirs[1].sum().backward()
+    for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
