@@ -135,7 +135,10 @@ class BertSelfAttention(nn.Module):
 
 
 class BertResidual(nn.Module):
-    """End of a post-LN block: project (B, S, input_size), drop, add the block's input, normalise: (B, S, E)."""
+    """End of a post-LN block: project (B, S, input_size), drop, add the block's input, normalise: (B, S, E).
+
+    Vaswani et al. 2017, sections 3.1 and 5.4.
+    """
 
     def __init__(self, config: BertPreConfig, input_size: int) -> None:
         super().__init__()
@@ -148,7 +151,11 @@ class BertResidual(nn.Module):
 
 
 class BertLayer(GradientCheckpointingLayer):
-    """Post-LN Transformer layer (Devlin et al. 2018, section 3): (B, S, E). Nested as stock BERT names its weights."""
+    """Post-LN Transformer layer (Devlin et al. 2018, section 3): (B, S, E).
+
+    Attention, then a feed-forward network of two layers (Vaswani et al. 2017, section 3.3) with GELU between them
+    (Devlin et al. 2018, appendix A.2). Nested as stock BERT names its weights.
+    """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
@@ -338,7 +345,10 @@ class Pooler(nn.Module):
 
 
 class PredictionTransform(nn.Module):
-    """Projection, activation and norm before the vocabulary: (..., E). "modern" has it without biases."""
+    """Projection, activation and norm before the vocabulary: (..., E). "modern" has it without biases.
+
+    Not in the paper, but in its code (google-research/bert, run_pretraining.py, get_masked_lm_output).
+    """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
@@ -355,7 +365,8 @@ class PredictionTransform(nn.Module):
 class MaskedLMHead(nn.Module):
     """Scores of the vocabulary by the transposed token embeddings plus a bias: (B, S, E) to (B, S, V).
 
-    With positions (B, K) only the hidden states there are scored: (B, K, V).
+    Task 1 of Devlin et al. 2018, section 3.1; the tied weights are those of the code, as above. With positions (B, K)
+    only the hidden states there are scored: (B, K, V).
     """
 
     def __init__(self, config: BertPreConfig) -> None:

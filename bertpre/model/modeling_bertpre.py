@@ -93,7 +93,10 @@ class BertPreForPreTrainingOutput(ModelOutput):
 
 
 class BertPreForPreTraining(BertPrePreTrainedModel):
-    """The encoder with both objectives: masked language modelling and next sentence prediction."""
+    """The encoder with both objectives: masked language modelling and next sentence prediction.
+
+    Tasks 1 and 2 of Devlin et al. 2018, section 3.1.
+    """
 
     # Trainer can pass one count and two losses need two, so it shall scale the loss itself. A loop of one's own passes
     # num_items_in_batch and num_pairs_in_batch.
@@ -266,7 +269,7 @@ class BertPreTaskModel(BertPrePreTrainedModel):
 
 
 class BertPreForSequenceClassification(BertPreTaskModel):
-    """The encoder with a classifier of whole sequences."""
+    """The encoder with a classifier of whole sequences (Devlin et al. 2018, section 4.1)."""
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__(config, config.num_labels, of_sequence=True)
