@@ -19,11 +19,12 @@ from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.pretrain import build_config
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, write_manifest, write_results
-from bertpre.runtime import can_compile, choose_dtype, manifest, start_accelerator
+from bertpre.runtime import choose_compile, choose_dtype, manifest, start_accelerator
+from bertpre.training.guards import SpikeWatch
 from bertpre.training.metrics import Batch, ClassificationObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
-from bertpre.training.trackers import MetricsLog
+from bertpre.training.trackers import MetricsLog, start_trackers
 from bertpre.training.trainer import StepBatch, Trainer, evaluate_batches
 
 if TYPE_CHECKING:
@@ -161,6 +162,11 @@ class LabelledData:
         )
         return StepBatch([self.collate(batch[self.accelerator.process_index :: self.accelerator.num_processes])], after)
 
+    def largest(self) -> list[Batch]:
+        """A batch that holds the longest text."""
+        longest = np.argsort(-self.lengths)[: self.batch_size // self.accelerator.num_processes]
+        return [self.collate(longest)]
+
     def epoch_batches(self, epoch: int) -> np.ndarray:
         """An epoch's batches, (steps, batch_size), indices of texts of like length, in random order.
 
@@ -181,17 +187,18 @@ class LabelledData:
         return self.planned[1]
 
     def in_order(self) -> Iterator[Batch]:
-        """This process's share of all texts, once."""
+        """This process's share of all texts, once, on the device."""
         indices = np.arange(len(self.rows))[self.accelerator.process_index :: self.accelerator.num_processes]
-        return (self.collate(indices[part]) for part in in_slices(len(indices), self.batch_size))
+        for part in in_slices(len(indices), self.batch_size):
+            batch = self.collate(indices[part])
+            yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
 
     def collate(self, indices: np.ndarray) -> Batch:
-        """The texts at `indices` as a batch on the device."""
+        """The texts at `indices` as a batch."""
         rows = [self.rows[index] for index in indices]
         # A few lengths only: torch.compile makes one program for each.
         longest = min(self.max_length, -(-max(map(len, rows)) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
-        batch = collate_texts(rows, self.labels[indices], longest, self.pad_token_id)
-        return {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
+        return collate_texts(rows, self.labels[indices], longest, self.pad_token_id)
 
 
 class BestEpoch:
@@ -229,6 +236,8 @@ def build_trainer(
     model.to(accelerator.device)
     if accelerator.device.type == "cpu":
         model.set_attn_implementation("eager")
+    is_main = accelerator.is_main_process
+    trackers = start_trackers(folder, "finetune", training, recipe.model_dump()) if is_main else []
     return Trainer(
         accelerator=accelerator,
         model=model,
@@ -239,18 +248,14 @@ def build_trainer(
         objective=ClassificationObjective(),
         duration=Duration(max_steps=settings.epochs * data.steps_per_epoch),
         lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
-        log=MetricsLog(
-            folder / "metrics.jsonl",
-            "finetune",
-            accelerator.is_main_process,
-            training.wandb_project,
-            recipe.model_dump(),
-        ),
+        log=MetricsLog(folder / "metrics.jsonl", "finetune", is_main, trackers),
         dtype=dtype,
-        compile=can_compile(accelerator.device) if training.compile == "auto" else training.compile,
+        compile=choose_compile(training.compile, accelerator.device),
         max_grad_norm=training.max_grad_norm,
         seed=recipe.seed,
         log_every=training.log_every,
         eval_every=data.steps_per_epoch,
         evaluate=keeper,
+        watches=[SpikeWatch()],
+        price_per_hour=training.price_per_hour,
     )

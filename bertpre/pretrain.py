@@ -21,11 +21,12 @@ from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import Phase, Recipe, seconds
 from bertpre.run_directory import claim, write_manifest, write_results
-from bertpre.runtime import can_compile, choose_dtype, manifest, measured_flops, start_accelerator
+from bertpre.runtime import choose_compile, choose_dtype, manifest, peak_flops, start_accelerator
+from bertpre.training.guards import PlateauWatch, SpikeWatch
 from bertpre.training.metrics import Batch, PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
-from bertpre.training.trackers import MetricsLog
+from bertpre.training.trackers import MetricsLog, start_trackers
 from bertpre.training.trainer import StepBatch, Trainer, evaluate_batches
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "validation": {name: validation[name] for name in figures_of(recipe)},
         "unigram_entropy": facts["unigram_entropy"],
-        "fillings": fill_masks(model, tokenizer, data.validation_shards[0]),
+        "fillings": validation["fillings"],
     }
     if accelerator.is_main_process:
         model.save_pretrained(folder / "model")
@@ -132,11 +133,13 @@ class PretrainingData:
         vocabulary_hash = fingerprint(tokenizer)
         self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
         shards = open_shards(folder, "train", vocabulary_hash)
-        self.phases, self.global_batch_size = training.phases, training.global_batch_size
+        self.phases = training.phases
+        self.global_batch_sizes = [phase.global_batch_size or training.global_batch_size for phase in self.phases]
         self.sep_token_id = tokenizer.sep_token_id
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         self.micro_batch_sizes = [
-            micro_batch_size(training.global_batch_size, p, accelerator.num_processes) for p in self.phases
+            micro_batch_size(size, phase, accelerator.num_processes)
+            for size, phase in zip(self.global_batch_sizes, self.phases, strict=True)
         ]
         self.datasets = [self.dataset(recipe, shards, phase) for phase in self.phases]
         self.collators = [self.collator(recipe, tokenizer, phase) for phase in self.phases]
@@ -168,10 +171,19 @@ class PretrainingData:
         phase = self.phase_at(progress)
         if phase != position.phase:
             position = Position(phase, position.epoch + 1)
-        examples, after = self.datasets[phase].take(position, self.global_batch_size)
-        share = self.global_batch_size // self.accelerator.num_processes
+        dataset, size = self.datasets[phase], self.global_batch_sizes[phase]
+        examples, after = dataset.take(position, size)
+        share = size // self.accelerator.num_processes
         mine = examples[share * self.accelerator.process_index :][:share]
-        return StepBatch(list(self.batches(mine, phase, self.masked_lm_prob_at(progress))), after)
+        batches = list(self.batches(mine, phase, self.masked_lm_prob_at(progress)))
+        return StepBatch(batches, after, partial(dataset.documents, position, size))
+
+    def largest(self) -> list[Batch]:
+        """A micro-batch of each phase; all of a phase have one shape."""
+        first = [
+            data.take(Position(), size)[0] for data, size in zip(self.datasets, self.micro_batch_sizes, strict=True)
+        ]
+        return [batch for phase, examples in enumerate(first) for batch in self.batches(examples, phase)]
 
     def masked_lm_prob_at(self, progress: float) -> float:
         """The share of tokens that are masked at a share of the training."""
@@ -184,14 +196,17 @@ class PretrainingData:
         return min(int(np.searchsorted(ends, progress, side="right")), len(self.phases) - 1)
 
     def batches(self, examples: list[Example], phase: int, masked_lm_prob: float | None = None) -> Iterator[Batch]:
-        """Collated micro-batches on the device."""
-        for group in in_batches(examples, self.micro_batch_sizes[phase]):
-            batch = self.collators[phase](group, masked_lm_prob)
-            yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
+        """Collated micro-batches."""
+        return (
+            self.collators[phase](group, masked_lm_prob)
+            for group in in_batches(examples, self.micro_batch_sizes[phase])
+        )
 
     def validation_batches(self) -> Iterator[Batch]:
-        """This process's share of the validation pairs, masked as in the first epoch, always the same."""
-        return self.batches(self.validation[self.accelerator.process_index :: self.accelerator.num_processes], phase=0)
+        """This process's share of the validation pairs on the device, masked as in the first epoch, always the same."""
+        mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
+        for batch in self.batches(mine, phase=0):
+            yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
 
 
 def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -> int:
@@ -199,7 +214,7 @@ def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -
     size = phase.micro_batch_size or global_batch_size // num_processes
     if not size or global_batch_size % (size * num_processes):
         raise UserError(
-            f"training.global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size "
+            f"global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size "
             f"({size}) times the number of processes ({num_processes})"
         )
     return size
@@ -213,8 +228,14 @@ def build_trainer(
     model.to(device)
     if device.type == "cpu":
         model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
-    length = training.phases[0].max_length
-    peak_size = 8192 if device.type == "cuda" else 1024
+    length, tokenizer = training.phases[0].max_length, load_tokenizer(folder / "tokenizer")
+    is_main, entropy = accelerator.is_main_process, read_manifest(folder / "data")["unigram_entropy"]
+    trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if is_main else []
+
+    def evaluate(step: int) -> dict[str, Any]:
+        figures = evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype)
+        return figures | {"fillings": fill_masks(model, tokenizer, data.validation_shards[0])}
+
     return Trainer(
         accelerator=accelerator,
         model=model,
@@ -229,27 +250,26 @@ def build_trainer(
         ),
         source=data,
         objective=objective,
-        duration=Duration(training.max_steps, seconds(training.budget) if training.budget else None),
-        lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
-        log=MetricsLog(
-            folder / "metrics.jsonl",
-            "pretrain",
-            accelerator.is_main_process,
-            training.wandb_project,
-            recipe.model_dump(),
+        duration=Duration(
+            training.max_steps, seconds(training.budget) if training.budget else None, training.max_tokens
         ),
+        lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
+        log=MetricsLog(folder / "metrics.jsonl", "pretrain", is_main, trackers),
         dtype=dtype,
-        compile=can_compile(device) if training.compile == "auto" else training.compile,
+        compile=choose_compile(training.compile, device),
         max_grad_norm=training.max_grad_norm,
         seed=recipe.seed,
         log_every=training.log_every,
         eval_every=training.eval_every,
-        evaluate=lambda step: evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype),
+        evaluate=evaluate,
         checkpoint_dir=folder / "checkpoints",
         checkpoint_every=recipe.checkpoint.every,
         checkpoint_keep=recipe.checkpoint.keep,
+        checkpoint_keep_every=seconds(recipe.checkpoint.keep_every) if recipe.checkpoint.keep_every else None,
+        watches=[SpikeWatch(), PlateauWatch(entropy, training.mask_split, recipe.model.architecture)],
         flops_per_token=flops_per_token(model.config, length, training.masked_lm_prob),
-        peak_flops=measured_flops(device, dtype, peak_size),
+        peak_flops=peak_flops(device, dtype),
+        price_per_hour=training.price_per_hour,
     )
 
 

@@ -98,26 +98,28 @@ class Phase(Section):
     micro_batch_size: Count | None = (
         None  # pairs in one forward pass of one process; none: as many as fit the global batch
     )
+    global_batch_size: Count | None = None  # in place of training.global_batch_size
 
 
 class Training(Section):
     """The pretraining loop."""
 
     init: str | None = None  # go on from this model: a folder or Hub id of bertpre, bert or modernbert
-    max_steps: Count | None = None  # training ends at whichever of the two comes first
+    max_steps: Count | None = None  # training ends at whichever of the three comes first
+    max_tokens: Count | None = None  # padding not counted
     budget: str | None = None  # wall clock, e.g. 45m; the last evaluation is within it
     global_batch_size: Count = 256  # pairs an optimizer step, over all processes
     phases: Annotated[list[Phase], Field(min_length=1)] = [Phase()]
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"  # fp16: for GPUs that do not multiply bf16
     compile: Literal["auto"] | bool = "auto"
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal["adamw", "lamb", "muon"] = "adamw"
     learning_rate: Rate = 1e-4
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     muon_learning_rate: Rate = 0.02  # of the hidden matrices, where optimizer is muon
     muon_weight_decay: Annotated[float, Field(ge=0)] = 0.1  # of the same; far lower, the first layer drowns the rest
     adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
     max_grad_norm: Rate = 1.0
-    schedule: Literal["linear", "trapezoid"] = "linear"
+    schedule: Literal["linear", "cosine", "trapezoid"] = "linear"
     warmup: Share = 0.01  # share of the training during which the rate rises
     decay: Annotated[float, Field(gt=0, le=1)] = 0.5  # trapezoid: share of the training during which it falls to zero
     masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
@@ -128,6 +130,8 @@ class Training(Section):
     eval_every: Count = 500
     eval_pairs: Count = 1024
     wandb_project: str | None = None
+    tensorboard: bool = False  # event files too; needs the extra `tensorboard`
+    price_per_hour: Rate | None = None  # of the machine; the log then shows what the run has cost
 
     @field_validator("budget")
     @classmethod
@@ -138,8 +142,8 @@ class Training(Section):
 
     @model_validator(mode="after")
     def check(self) -> "Training":
-        if self.max_steps is None and self.budget is None:
-            raise ValueError("needs max_steps, or a budget such as 45m, or both")
+        if self.max_steps is None and self.max_tokens is None and self.budget is None:
+            raise ValueError("needs max_steps, max_tokens or a budget such as 45m, or several of them")
         if self.masked_lm_prob_end is not None and self.masked_lm_prob_end > self.masked_lm_prob:
             raise ValueError("masked_lm_prob_end must not be above masked_lm_prob")
         if abs(sum(self.mask_split) - 1) > 1e-6:
@@ -153,7 +157,15 @@ class Checkpoint(Section):
     """What is saved on the way, so that a killed run goes on where it was."""
 
     every: Count = 1000  # steps
-    keep: Count = 2
+    keep: Count = 2  # the newest
+    keep_every: str | None = None  # of the older ones, the first in each stretch of this much training, e.g. 6h
+
+    @field_validator("keep_every")
+    @classmethod
+    def check_keep_every(cls, value: str | None) -> str | None:
+        if value is not None:
+            seconds(value)
+        return value
 
 
 class Finetune(Section):

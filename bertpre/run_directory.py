@@ -2,13 +2,20 @@
 
 import json
 import os
+import platform
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
+LOCK = ".lock"
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
 ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.csv"}
 FIRST_READER = {  # the first stage that reads a section; from then on it cannot change; `prepare` changes no result
@@ -18,11 +25,19 @@ FIRST_READER = {  # the first stage that reads a section; from then on it cannot
 }  # fmt: skip
 
 
+# What changes no number of a training: these may differ when it goes on.
+FREE = (
+    "training.log_every", "training.wandb_project", "training.tensorboard", "training.price_per_hour",
+    "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
+)  # fmt: skip
+LOCKS: dict[Path, IO] = {}  # of the folders this process works in, held until it ends
+
+
 def claim(recipe: Recipe) -> Path:
     """Make `output_dir` ready for this recipe; returns its path.
 
-    Raises UserError where it cannot be written, holds something else, or another recipe has begun there. A key that
-    only a stage not yet begun reads may still be changed.
+    Raises UserError where it cannot be written, holds something else, another process is at work there, or another
+    recipe has begun there. A key that only a stage not yet begun reads may still be changed, and so may one of `FREE`.
     """
     folder = Path(recipe.output_dir)
     try:
@@ -34,10 +49,11 @@ def claim(recipe: Recipe) -> Path:
         raise UserError(
             f"output_dir: {folder} cannot be written ({reason}); give another with output_dir=FOLDER"
         ) from None
+    lock(folder)
     kept = folder / "recipe.yaml"
     if kept.exists():
         refuse_other_recipe(recipe, kept)
-    elif any(folder.iterdir()):
+    elif any(path.name != LOCK for path in folder.iterdir()):
         raise UserError(
             f"output_dir: {folder} holds something else than a run; give an empty folder with output_dir=FOLDER"
         )
@@ -48,13 +64,35 @@ def claim(recipe: Recipe) -> Path:
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     """Raise UserError where a finished or begun stage read a key that is different now."""
     changed = differences(load_recipe(str(kept), [f"output_dir={json.dumps(recipe.output_dir)}"]), recipe)
-    binding = [key for key in changed if key.split(".")[0] in FIRST_READER]
+    binding = [key for key in changed if key.split(".")[0] in FIRST_READER and key not in FREE]
     frozen = [key for key in binding if (kept.parent / ARTEFACTS[FIRST_READER[key.split(".")[0]]]).exists()]
     if frozen:
         raise UserError(
             f"output_dir: {kept.parent} was begun with another recipe, which differs in {', '.join(frozen)}; "
-            "nothing was changed; give another folder with output_dir=FOLDER"
+            "nothing was changed; give another folder with output_dir=FOLDER, or the old values "
+            f"(what may change in a training: {', '.join(FREE)})"
         )
+
+
+def lock(folder: Path) -> None:
+    """Hold a folder for this process alone until it ends, however it ends; raises UserError where another has it."""
+    if folder.absolute() in LOCKS or fcntl is None:
+        return
+    file = (folder / LOCK).open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise UserError(
+            f"output_dir: another process ({file.read().strip() or 'unknown'}) is at work in {folder}; wait for it, or "
+            "give another folder with output_dir=FOLDER"
+        ) from None
+    except OSError:  # a file system without locks
+        return
+    file.truncate(0)
+    file.write(f"{os.getpid()} on {platform.node()}")
+    file.flush()
+    LOCKS[folder.absolute()] = file
 
 
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:

@@ -1,6 +1,7 @@
 """The machine a run lands on: device, precision, compiler, and the manifest that says what was used."""
 
 import ctypes
+import logging
 import os
 import platform
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+logger = logging.getLogger(__name__)
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
 
@@ -42,10 +44,11 @@ def keep_freed_memory() -> None:
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The type of the arithmetic: `auto` is bf16 where the device multiplies it natively, else fp32."""
+    """The type of the arithmetic: `auto` is bf16 where the device multiplies it natively, else fp16 (GPU) or fp32."""
     if precision == "auto":
-        precision = "bf16" if has_native_bf16(device) else "fp32"
-    return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+        without_bf16 = "fp16" if device.type == "cuda" else "fp32"
+        precision = "bf16" if has_native_bf16(device) else without_bf16
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
 
 
 def has_native_bf16(device: torch.device) -> bool:
@@ -87,6 +90,34 @@ def can_compile(device: torch.device) -> bool:
             return False
         return True
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
+
+
+def choose_compile(setting: str | bool, device: torch.device) -> bool:
+    """Whether to compile: `auto` where there is a compiler, and a line says so where there is none."""
+    if setting == "auto" and not can_compile(device):
+        logger.warning(
+            "torch.compile is off, for want of a compiler (g++, or Triton on a GPU); training will be slower"
+        )
+    return can_compile(device) if setting == "auto" else bool(setting)
+
+
+# FLOP/s of dense matrix products in bf16 (fp16 where there is no bf16), from NVIDIA's data sheets; the first that is
+# part of the device's name counts.
+GPU_PEAKS = {
+    "B200": 2250e12, "GH200": 989e12, "H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12,
+    "H800": 989e12, "A100": 312e12, "A800": 312e12, "A40": 150e12, "A30": 165e12, "A10G": 70e12, "A10": 125e12,
+    "L40S": 362e12, "L40": 181e12, "L4": 121e12, "V100": 125e12, "T4": 65e12, "RTX 4090": 165e12, "RTX 3090": 71e12,
+}  # fmt: skip
+
+
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
+    """The most FLOP/s a training step could reach: measured on a CPU, from a table on a GPU, None where it lacks."""
+    if device.type == "cpu":
+        return measured_flops(device, dtype)
+    if device.type != "cuda" or dtype == torch.float32:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in GPU_PEAKS.items() if part in name), None)
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, rounds: int = 7) -> float:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -57,13 +58,14 @@ class PairDataset:
 
     def plan(self, epoch: int, group: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """A group's examples, (P, 7), and their order, (P,). Columns: shard, row in its plan, those of `plan_pairs`."""
-        if self.planned is None or self.planned[0] != (epoch, group):
+        planned = self.planned  # another thread may be ahead
+        if planned is None or planned[0] != (epoch, group):
             shards = np.random.default_rng([self.seed, epoch]).permutation(len(self.shards))
             together = shards[group * SHARDS_TOGETHER :][:SHARDS_TOGETHER].tolist()
             examples = np.concatenate([self.plan_shard(epoch, number) for number in together])
             order = np.random.default_rng([self.seed, epoch, group]).permutation(len(examples))
-            self.planned = ((epoch, group), examples, order)
-        return self.planned[1], self.planned[2]
+            self.planned = planned = ((epoch, group), examples, order)
+        return planned[1], planned[2]
 
     def plan_shard(self, epoch: int, number: int) -> np.ndarray:
         """One shard's examples, (P, 7)."""
@@ -75,17 +77,35 @@ class PairDataset:
 
     def take(self, position: Position, count: int) -> tuple[list[Example], Position]:
         """The next `count` examples of the stream and the position behind them; an epoch's end is no seam."""
-        examples: list[Example] = []
-        while len(examples) < count:
+        rows, after = self.take_rows(position, count)
+        return [self.example(row, epoch) for epoch, row in rows], after
+
+    def take_rows(self, position: Position, count: int) -> tuple[list[tuple[int, list[int]]], Position]:
+        """The epochs and rows of the plan of the next `count` examples, and the position behind them."""
+        rows: list[tuple[int, list[int]]] = []
+        while len(rows) < count:
             planned, order = self.plan(position.epoch, position.group)
-            indices = order[position.offset : position.offset + count - len(examples)]
-            examples += [self.example(row, position.epoch) for row in planned[indices].tolist()]
+            indices = order[position.offset : position.offset + count - len(rows)]
+            rows += [(position.epoch, row) for row in planned[indices].tolist()]
             position = replace(position, offset=position.offset + len(indices))
             if position.offset >= len(order):
                 position = replace(position, group=position.group + 1, offset=0)
             if position.group == self.groups:
                 position = replace(position, epoch=position.epoch + 1, group=0)
-        return examples, position
+        return rows, position
+
+    def documents(self, position: Position, count: int) -> list[str]:
+        """What the next `count` examples are cut from: names of shards and numbers of documents in them, each once."""
+        names: dict[str, None] = {}
+        for _, (number, _, a_start, _, b_start, b_end, _) in self.take_rows(position, count)[0]:
+            shard = self.shards[number]
+            file = getattr(shard.tokens, "filename", None)
+            name = Path(file).name.removesuffix(".tokens.npy") if file else f"shard {number}"
+            for start in (a_start, b_start) if b_end > b_start else (a_start,):
+                sentence = np.searchsorted(shard.sentences, start, side="right") - 1
+                document = np.searchsorted(shard.documents, sentence, side="right") - 1
+                names[f"{name} document {document}"] = None
+        return list(names)
 
     def example(self, row: list[int], epoch: int) -> Example:
         """Look one example's tokens up."""

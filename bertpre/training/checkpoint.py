@@ -1,45 +1,115 @@
 """Checkpoints: safetensors and JSON, written beside and renamed, checked when read."""
 
 import hashlib
+import itertools
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bertpre.data.store import file_checksum
+from bertpre.errors import UserError
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
+SKIPPED = "skipped.json"
 
 
 def save_checkpoint(
-    folder: Path, step: int, model: nn.Module, optimizers: list[torch.optim.Optimizer], state: dict[str, Any], keep: int
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    state: dict[str, Any],
+    keep: int,
+    keep_every: float | None = None,
 ) -> Path:
-    """Write `step-XXXXXXXX` into `folder`, whole or not at all, and remove all but the newest `keep`.
+    """Write `step-XXXXXXXX` into `folder`, whole or not at all, then remove what `outdated` names.
 
-    `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32).
+    `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Raises
+    UserError where the disk is full; the checkpoints before are left as they are.
     """
     target = folder / f"step-{step:08d}"
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
+    try:
+        write_files(partial, model, optimizers, {"step": step, **state})
+        if target.exists():  # a damaged one, of a step that was trained again
+            target.rename(free_name(folder / f"{target.name}.damaged"))
+        partial.rename(target)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(
+            f"the checkpoint of step {step} cannot be written to {folder}: {error}; free some space there; those "
+            "before are intact, and the same command goes on from the last of them"
+        ) from None
+    for old in outdated(folder, target, keep, keep_every):
+        shutil.rmtree(old)
+    return target
+
+
+def write_files(
+    partial: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], state: dict[str, Any]
+) -> None:
+    """Write a checkpoint's three files and wait until the disk has them."""
     partial.mkdir(parents=True)
     weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, partial / FILES[0])
     save_file(optimizer_tensors(optimizers), partial / FILES[1])
-    state = {"step": step, **state}
     checksums = {name: file_checksum(partial / name) for name in FILES} | {"state": state_checksum(state)}
     (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
-    shutil.rmtree(target, ignore_errors=True)  # only ever a damaged one, of a step that was trained again
-    partial.rename(target)
-    up_to_here = [path for path in list_checkpoints(folder) if path.name <= target.name]  # damaged ones may lie ahead
-    for old in up_to_here[:-keep]:
-        shutil.rmtree(old)
-    return target
+    for name in (*FILES, "state.json"):
+        with (partial / name).open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+def free_name(path: Path) -> Path:
+    """The path, or with a number where there is such a file."""
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return path if not path.exists() else next(other for other in others if not other.exists())
+
+
+def outdated(folder: Path, newest: Path, keep: int, keep_every: float | None) -> list[Path]:
+    """The checkpoints up to `newest` that go: all but the last `keep`, and the first of each `keep_every` seconds.
+
+    One that cannot be read whole never goes, and neither does one ahead of `newest`: it may be all that is left of
+    another run.
+    """
+    candidates = [path for path in list_checkpoints(folder) if path.name <= newest.name][:-keep]
+    kept = first_of_each(candidates, keep_every) if keep_every else []
+    return [path for path in candidates if path not in kept and read_state(path) is not None]
+
+
+def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
+    """The first of some checkpoints in each stretch of so many seconds of training."""
+    first: dict[int, Path] = {}
+    for path in paths:
+        try:
+            stretch = int(json.loads((path / "state.json").read_text())["elapsed"] // seconds)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        first.setdefault(stretch, path)
+    return list(first.values())
+
+
+def read_skipped(folder: Path) -> dict[int, list[str]]:
+    """The steps that are left out, because a gradient was not finite, and the documents in each."""
+    file = folder / SKIPPED
+    return {int(step): documents for step, documents in json.loads(file.read_text()).items()} if file.exists() else {}
+
+
+def write_skipped(folder: Path, skipped: dict[int, list[str]]) -> None:
+    """Remember the steps to leave out, before the training goes back for the first time."""
+    partial = folder / f"{SKIPPED}.partial"
+    partial.write_text(json.dumps(skipped, indent=2) + "\n")
+    partial.replace(folder / SKIPPED)
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

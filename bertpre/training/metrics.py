@@ -1,8 +1,10 @@
 """What is measured in a step: numbers that add up over micro-batches and processes to the step's own."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+import psutil
 import torch
 
 Batch = Mapping[str, torch.Tensor]
@@ -61,6 +63,18 @@ class ClassificationObjective:
     def whole(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
         """Means over a whole set, from sums that were measured with counts of one."""
         return {name: value / counts["num_items_in_batch"] for name, value in sums.items()}
+
+
+def peak_memory_mb(device: torch.device) -> int:
+    """The most memory so far: of a GPU what torch has held there, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) // 2**20
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return memory.peak_wset // 2**20
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
 
 
 Objective = PretrainingObjective | ClassificationObjective

@@ -1,4 +1,4 @@
-"""Optimizers: AdamW, or Muon on the hidden matrices with AdamW for the rest."""
+"""Optimizers: AdamW, LAMB, or Muon on the hidden matrices with AdamW for the rest."""
 
 import copy
 
@@ -18,6 +18,7 @@ def build_optimizers(
     """The optimizers of all trainable parameters, each of which is in exactly one group.
 
     `adamw`: Loshchilov and Hutter 2019; matrices are decayed, biases and normalisations are not (Devlin et al. 2018).
+    `lamb`: You et al. 2020; for batches of thousands.
     `muon`: Jordan et al. 2024; hidden matrices are orthogonalised, embeddings and output layers keep AdamW. A step
     moves all singular values alike, and what a pre-LN layer adds may grow without changing the loss, so only weight
     decay bounds it (Liu et al. 2025, section 2.2).
@@ -29,9 +30,9 @@ def build_optimizers(
         {"params": [value for value in rest.values() if value.ndim >= 2], "weight_decay": weight_decay},
         {"params": [value for value in rest.values() if value.ndim < 2], "weight_decay": 0.0},
     ]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, adam_beta2), eps=1e-6, fused=True)
-    ]
+    settings = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
+    adam = Lamb(groups, **settings) if name == "lamb" else torch.optim.AdamW(groups, **settings, fused=True)
+    optimizers: list[torch.optim.Optimizer] = [adam]
     if name == "muon":
         matrices = [parameters[key] for key in sorted(hidden)]
         optimizers.append(
@@ -43,6 +44,43 @@ def build_optimizers(
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+class Lamb(torch.optim.Optimizer):
+    """Adam whose step for each weight is as long as the weight itself, times the rate (You et al. 2020, algorithm 2).
+
+    Groups without decay, the biases and normalisations, take Adam's step as it is, as in the authors' code.
+    """
+
+    def __init__(
+        self, params: list[dict], lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """One update of all weights that have a gradient."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self.update(weight, group)
+
+    def update(self, weight: torch.Tensor, group: dict) -> None:
+        """Move one weight."""
+        state, (beta1, beta2) = self.state[weight], group["betas"]
+        if not state:
+            state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}
+            state["exp_avg_sq"] = torch.zeros_like(weight)
+        state["step"] += 1
+        state["exp_avg"].lerp_(weight.grad, 1 - beta1)
+        state["exp_avg_sq"].lerp_(weight.grad.square(), 1 - beta2)
+        count = float(state["step"])
+        mean, square = state["exp_avg"] / (1 - beta1**count), state["exp_avg_sq"] / (1 - beta2**count)
+        direction = mean / (square.sqrt() + group["eps"]) + group["weight_decay"] * weight
+        if group["weight_decay"]:
+            length, size = direction.norm(), weight.norm()
+            direction *= torch.where((length > 0) & (size > 0), size / length, 1.0)
+        weight.sub_(direction, alpha=group["lr"])
 
 
 def is_outer(key: str) -> bool:
@@ -72,15 +110,16 @@ class WorkingCopy:
         self.model = master if self.is_master else copy.deepcopy(master).to(dtype)
         self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
 
-    def collect_gradients(self) -> None:
-        """Move the copy's gradients to the masters, in fp32."""
+    def collect_gradients(self, loss_scale: float = 1.0) -> None:
+        """Move the copy's gradients to the masters, in fp32, without the factor that the loss had."""
         if self.is_master:
             return
         for master, working in self.pairs:
-            master.grad = (
-                None if working.grad is None else working.grad.float()
-            )  # None: a weight this batch did not use
+            # None: a weight that this batch did not use.
+            master.grad = None if working.grad is None else working.grad.float()
             working.grad = None
+        if loss_scale != 1:
+            torch._foreach_div_([master.grad for master, _ in self.pairs if master.grad is not None], loss_scale)
 
     def update(self) -> None:
         """Round the masters into the copy."""
@@ -89,3 +128,24 @@ class WorkingCopy:
         with torch.no_grad():
             for master, working in self.pairs:
                 working.copy_(master)
+
+
+class LossScale:
+    """The factor on the loss that keeps fp16's gradients from vanishing (Micikevicius et al. 2018, section 3.2).
+
+    It halves where a gradient overflows, and that step is left out; after 2,000 good steps it doubles.
+    """
+
+    START, PATIENCE, LEAST = 2.0**16, 2000, 2.0**-8
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.value, self.good_steps = (self.START if enabled else 1.0), 0
+
+    def note(self, is_finite: bool) -> None:
+        """Follow one step."""
+        self.good_steps = self.good_steps + 1 if is_finite else 0
+        if not is_finite:
+            self.value /= 2
+        elif self.good_steps == self.PATIENCE:
+            self.value, self.good_steps = self.value * 2, 0

@@ -1,5 +1,6 @@
 """Learning-rate schedules as pure functions of progress, and what progress is."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -7,23 +8,27 @@ def lr_at(progress: float, schedule: str, warmup: float, decay: float = 1.0) -> 
     """The factor on the learning rate at a share `progress` of the training, from 0 to 1.
 
     `linear`: rises over `warmup`, then falls to zero (Devlin et al. 2018, appendix A.2).
+    `cosine`: rises over `warmup`, then falls to zero along half a cosine (Loshchilov and Hutter 2017).
     `trapezoid`: rises over `warmup`, stays, falls to zero over the last share `decay` (Hägele et al. 2024).
     """
     if progress < warmup:
         return progress / warmup
-    fall = 1 - warmup if schedule == "linear" else min(decay, 1 - warmup)
-    return max(0.0, min(1.0, (1 - progress) / fall)) if fall else float(progress < 1)
+    fall = min(decay, 1 - warmup) if schedule == "trapezoid" else 1 - warmup
+    left = max(0.0, min(1.0, (1 - progress) / fall)) if fall else float(progress < 1)
+    return (1 - math.cos(math.pi * left)) / 2 if schedule == "cosine" else left
 
 
 @dataclass(frozen=True)
 class Duration:
-    """How long to train: a number of steps, a wall-clock budget in seconds, or whichever of both ends first."""
+    """How long to train: steps, tokens, a wall-clock budget in seconds, or whichever of them ends first."""
 
     max_steps: int | None = None
     budget_seconds: float | None = None
+    max_tokens: int | None = None
 
-    def progress(self, step: int, elapsed_seconds: float) -> float:
-        """The share of the training that is behind, from 0 to 1 (more, where time was overrun)."""
+    def progress(self, step: int, elapsed_seconds: float, tokens: int = 0) -> float:
+        """The share of the training that is behind, from 0 to 1 (more, where time or tokens were overrun)."""
         by_steps = step / self.max_steps if self.max_steps else 0.0
         by_time = elapsed_seconds / self.budget_seconds if self.budget_seconds else 0.0
-        return max(by_steps, by_time)
+        by_tokens = tokens / self.max_tokens if self.max_tokens else 0.0
+        return max(by_steps, by_time, by_tokens)

@@ -1,8 +1,10 @@
 """The training loop: takes objects, knows no recipe."""
 
+import logging
+import signal
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,12 +15,15 @@ from accelerate import Accelerator
 from torch import nn
 
 from bertpre.data.sampler import Position
-from bertpre.training.checkpoint import load_checkpoint, save_checkpoint
-from bertpre.training.guards import check_finite
-from bertpre.training.metrics import Batch, Objective
-from bertpre.training.optimizer import WorkingCopy, set_learning_rate
+from bertpre.errors import UserError
+from bertpre.training.checkpoint import load_checkpoint, read_skipped, save_checkpoint, write_skipped
+from bertpre.training.guards import MAX_SKIPPED, NotFinite, StopRequest, warnings_for
+from bertpre.training.metrics import Batch, Objective, peak_memory_mb
+from bertpre.training.optimizer import LossScale, WorkingCopy, set_learning_rate
 from bertpre.training.schedule import Duration
 from bertpre.training.trackers import MetricsLog
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -27,12 +32,17 @@ class StepBatch:
 
     micro_batches: list[Batch]
     after: Position
+    documents: Callable[[], list[str]] = list  # names what the examples of the whole step were cut from
 
 
 class Source(Protocol):
     """Gives the batch that stands at a position; `progress` (0 to 1) chooses the phase."""
 
     def __call__(self, position: Position, progress: float) -> StepBatch: ...
+
+    def largest(self) -> list[Batch]:
+        """A micro-batch of each shape that is to come, for a dry run."""
+        ...
 
 
 @dataclass
@@ -53,77 +63,203 @@ class Trainer:
     seed: int = 0
     log_every: int = 20
     eval_every: int = 0  # 0: never
-    evaluate: Callable[[int], dict[str, float]] | None = None  # takes the step
+    evaluate: Callable[[int], dict[str, Any]] | None = None  # takes the step
     checkpoint_dir: Path | None = None
     checkpoint_every: int = 0
     checkpoint_keep: int = 2
+    checkpoint_keep_every: float | None = None  # seconds of training
+    watches: list[Callable[[int, dict[str, float]], str | None]] = field(default_factory=list)
     flops_per_token: float | None = None
     peak_flops: float | None = None
+    price_per_hour: float | None = None
     step: int = field(default=0, init=False)
     elapsed: float = field(default=0.0, init=False)  # seconds of training, those before a resume included
     tokens: int = field(default=0, init=False)  # real ones, padding not counted
     position: Position = field(default=Position(), init=False)
-    figures: dict[str, float] = field(default_factory=dict, init=False)  # of the last evaluation
+    figures: dict[str, Any] = field(default_factory=dict, init=False)  # of the last evaluation
     saved_step: int | None = field(default=None, init=False)
 
-    def train(self) -> dict[str, float]:
-        """Train to the end of the duration; returns the last evaluation's figures."""
+    def train(self) -> dict[str, Any]:
+        """Train to the end of the duration; returns the last evaluation's figures.
+
+        Raises SystemExit(0) behind a checkpoint where SIGTERM or SIGINT arrives, UserError where the numbers are beyond
+        repair or memory does not suffice.
+        """
+        self.started = time.perf_counter()
         self.resume()
+        wrapped = self.make_ready()
+        with StopRequest(self.checkpoint_dir is not None) as request, ThreadPoolExecutor(1) as self.prefetcher:
+            self.dry_run(wrapped)
+            self.new_interval()
+            if self.step == 0:
+                self.run_evaluation()
+                self.save()
+            self.prefetch()
+            is_over = False
+            while not is_over:
+                try:
+                    is_over = self.take_step(wrapped, request.received)
+                except NotFinite as error:
+                    self.go_back(error)
+        self.finish()
+        return self.figures
+
+    def take_step(self, wrapped: nn.Module, signal_number: int) -> bool:
+        """One turn of the loop; True where the training is over."""
+        batch, counts, signal_number = self.next_batch(signal_number)
+        if signal_number:
+            self.stop(signal_number)
+        if (progress := self.progress()) >= 1:
+            self.gradient_is_sound()
+            return True
+        self.prefetch(batch.after, ahead=1, tokens=0 if self.step in self.skipped else counts["tokens"])
+        self.train_step(wrapped, batch, counts, self.lr_at(progress))
+        self.step, self.position = self.step + 1, batch.after
+        self.once_in_a_while()
+        return False
+
+    def make_ready(self) -> nn.Module:
+        """The model that is called in training: the working copy, compiled and wrapped for several processes."""
         self.model.train()  # from_pretrained leaves a model in evaluation, without dropout
         self.working = WorkingCopy(self.model, self.dtype)
         if self.compile:
             self.working.model.compile(dynamic=False)
-        wrapped = self.accelerator.prepare_model(self.working.model)
-        before, self.started = self.elapsed, time.perf_counter()
-        self.clock = lambda: before + time.perf_counter() - self.started
-        self.new_interval()
-        with ThreadPoolExecutor(max_workers=1) as prefetcher:
-            progress = self.progress()
-            coming = prefetcher.submit(self.source, self.position, progress)
-            if self.step == 0:
-                self.run_evaluation()
-            while (progress := self.progress()) < 1:
-                waited = time.perf_counter()
-                batch = coming.result()
-                self.interval["wait"] += time.perf_counter() - waited
-                coming = prefetcher.submit(self.source, batch.after, self.progress(ahead=1))
-                self.train_step(wrapped, batch, self.lr_at(progress))
-                self.step, self.position = self.step + 1, batch.after
-                self.once_in_a_while()
-        self.finish()
-        return self.figures
+        is_alone = self.accelerator.num_processes == 1
+        # What the processes tell each other at every step goes from CPU to CPU: no GPU is waited for.
+        self.talk = None if is_alone else torch.distributed.new_group(backend="gloo")
+        # On a GPU each look at a gradient makes the CPU wait, so there it is only taken with a log line.
+        self.look_every = 1 if self.accelerator.device.type == "cpu" or self.loss_scale.enabled else self.log_every
+        self.grad_norms: list[tuple[int, Callable[[], list[str]], torch.Tensor]] = []
+        return self.accelerator.prepare_model(self.working.model)
 
-    def train_step(self, wrapped: nn.Module, batch: StepBatch, lr_factor: float) -> None:
+    def dry_run(self, wrapped: nn.Module) -> None:
+        """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
+        one = torch.ones((), device=self.accelerator.device)
+        for batch in self.source.largest():
+            batch = self.to_device(batch)
+            try:
+                wrapped(**batch, **dict.fromkeys(self.objective.items, one)).loss.backward()
+            except RuntimeError as error:  # OutOfMemoryError among them
+                if "memory" not in str(error):
+                    raise
+                pairs, length = batch["input_ids"].shape
+                raise UserError(
+                    f"not enough memory for {pairs} rows of {length} tokens in one forward and backward pass: lower "
+                    f"micro_batch_size of that phase (or finetune.batch_size); {str(error).splitlines()[0]}"
+                ) from None
+        self.working.model.zero_grad()
+
+    # ---- batches -----------------------------------------------------------------------------------------------------
+
+    def prefetch(self, position: Position | None = None, ahead: int = 0, tokens: int = 0) -> None:
+        """Begin to prepare the batch at a position, by default this one, in another thread."""
+        progress = self.progress(ahead, tokens)
+        self.coming: Future = self.prefetcher.submit(self.fetch, position or self.position, progress)
+
+    def fetch(self, position: Position, progress: float) -> tuple[StepBatch, dict[str, int]]:
+        """A step's batch, on the device, with this process's targets and real tokens in it."""
+        batch = self.source(position, progress)
+        counts = add_up(self.objective.counts(micro_batch) for micro_batch in batch.micro_batches)
+        counts["tokens"] = sum(int(micro_batch["attention_mask"].sum()) for micro_batch in batch.micro_batches)
+        on_device = [self.to_device(micro_batch) for micro_batch in batch.micro_batches]
+        return StepBatch(on_device, batch.after, batch.documents), counts
+
+    def to_device(self, batch: Batch) -> Batch:
+        """A batch on the device."""
+        device = self.accelerator.device
+        if device.type == "cuda":  # from pinned memory a copy does not stop the CPU
+            return {name: value.pin_memory().to(device, non_blocking=True) for name, value in batch.items()}
+        return {name: value.to(device) for name, value in batch.items()}
+
+    def next_batch(self, signal_number: int) -> tuple[StepBatch, dict[str, int], int]:
+        """The prefetched batch, what is in it over all processes, and the signal that any of them has received."""
+        waited = time.perf_counter()
+        batch, counts = self.coming.result()
+        self.interval["wait"] += time.perf_counter() - waited
+        clock = self.clock() if self.accelerator.process_index == 0 else 0.0  # the first process's rules
+        told = torch.tensor([*counts.values(), signal_number, clock], dtype=torch.float64)
+        if self.talk is not None:
+            torch.distributed.all_reduce(told, group=self.talk)
+        *totals, signals, self.elapsed = told.tolist()
+        return batch, dict(zip(counts, map(int, totals), strict=True)), int(signals)
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+
+    def train_step(self, wrapped: nn.Module, batch: StepBatch, counts: dict[str, int], lr_factor: float) -> None:
         """One optimizer step: losses are means over the targets of all micro-batches of all processes."""
+        if self.step in self.skipped:
+            return
         # Dropout's randomness is looked up by (seed, step, process), so there is no generator to save.
         torch.manual_seed(hash((self.seed, self.step, self.accelerator.process_index)) % (1 << 63))
-        counts, tokens = self.global_counts(batch.micro_batches)
-        scale = self.accelerator.num_processes  # DDP takes the mean of the processes' gradients; the sum is wanted
+        items = {name: torch.tensor(float(counts[name])).to(self.accelerator.device) for name in self.objective.items}
+        # DDP takes the mean of the processes' gradients; the sum is wanted.
+        scale = self.accelerator.num_processes * self.loss_scale.value
         for number, micro_batch in enumerate(batch.micro_batches):
             is_last = number == len(batch.micro_batches) - 1
             with nullcontext() if is_last else self.accelerator.no_sync(wrapped):
-                outputs = wrapped(**micro_batch, **counts)
+                outputs = wrapped(**micro_batch, **items)
                 (outputs.loss * scale).backward()
-            for name, value in self.objective.measure(outputs, micro_batch, counts).items():
+            for name, value in self.objective.measure(outputs, micro_batch, items).items():
                 self.interval["sums"][name] = self.interval["sums"].get(name, 0) + value
-        self.working.collect_gradients()
+        self.working.collect_gradients(self.loss_scale.value)
         grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
-        check_finite(grad_norm, self.step)
         self.learning_rate = set_learning_rate(self.optimizers, lr_factor)
+        self.grad_norms.append((self.step, batch.documents, grad_norm))
+        if self.look_every > 1 or self.gradient_is_sound():
+            for optimizer in self.optimizers:
+                optimizer.step()
+            self.working.update()
         for optimizer in self.optimizers:
-            optimizer.step()
             optimizer.zero_grad()
-        self.working.update()
         self.interval["grad_norm"] = grad_norm
-        self.tokens += tokens
+        self.interval["steps"] += 1
+        self.tokens += counts["tokens"]
 
-    def global_counts(self, micro_batches: list[Batch]) -> tuple[dict[str, torch.Tensor], int]:
-        """The step's targets over all micro-batches and processes, and its real tokens."""
-        counts = add_up(self.objective.counts(batch) for batch in micro_batches)
-        counts["tokens"] = sum(int(batch["attention_mask"].sum()) for batch in micro_batches)
-        totals = torch.tensor(list(counts.values()), dtype=torch.float64, device=self.accelerator.device)
-        totals = dict(zip(counts, self.accelerator.reduce(totals), strict=True))
-        return {name: value.float() for name, value in totals.items() if name != "tokens"}, int(totals["tokens"])
+    def gradient_is_sound(self) -> bool:
+        """Whether the gradients since the last look are finite; False only where fp16 overflowed, which is no fault.
+
+        Raises NotFinite otherwise.
+        """
+        looked_at, self.grad_norms = self.grad_norms, []
+        for (step, documents, _), norm in zip(looked_at, read_all(norm for *_, norm in looked_at), strict=True):
+            is_finite = norm - norm == 0
+            if self.loss_scale.enabled:
+                self.loss_scale.note(is_finite)
+                if not is_finite and self.loss_scale.value >= LossScale.LEAST:
+                    return False
+            if not is_finite:
+                raise NotFinite(step, documents)
+        return True
+
+    def go_back(self, error: NotFinite) -> None:
+        """After a step that was not finite: back to the last good checkpoint, from where that step will be left out.
+
+        Raises UserError where there is no checkpoint, or this has happened too often.
+        """
+        documents = error.documents()
+        shown = ", ".join(documents[:5]) + (f" and {len(documents) - 5} more" if len(documents) > 5 else "")
+        what = f"the gradient of step {error.step} is not finite" + (f" (its text: {shown})" if shown else "")
+        remedy = (
+            "lower training.learning_rate, lengthen training.warmup, or try training.precision=fp32; "
+            "the last checkpoint is intact"
+        )
+        if self.checkpoint_dir is None or len(self.skipped) >= MAX_SKIPPED:
+            raise UserError(f"{what}; {remedy}")
+        self.skipped[error.step] = documents
+        if self.accelerator.is_main_process:
+            write_skipped(self.checkpoint_dir, self.skipped)
+        self.accelerator.wait_for_everyone()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        self.coming.cancel()
+        if not self.restore():
+            raise UserError(f"{what}, and no checkpoint is whole; {remedy}")
+        self.working.update()
+        self.new_interval()
+        self.log.say(f"{what}: back to step {self.step}, and step {error.step} will be left out")
+        self.prefetch()
+
+    # ---- between steps -----------------------------------------------------------------------------------------------
 
     def once_in_a_while(self) -> None:
         """What follows some steps: a log line, an evaluation, a checkpoint."""
@@ -135,54 +271,61 @@ class Trainer:
             self.run_evaluation()
 
     def finish(self) -> None:
-        """The last evaluation and the last checkpoint."""
+        """The last evaluation and the last checkpoint; the rate has come to its end."""
+        self.learning_rate = set_learning_rate(self.optimizers, self.lr_at(1.0))
         if self.figures.get("step") != self.step:
             self.run_evaluation()
-        if self.checkpoint_dir:
-            self.save()
+        self.save()
 
-    def progress(self, ahead: int = 0) -> float:
-        """The share of the training behind step + `ahead`; the slowest process's clock rules.
+    def stop(self, signal_number: int) -> None:
+        """Save, say how to go on, and end the process without an error."""
+        self.save()
+        names = [each.name for each in (signal.SIGTERM, signal.SIGINT) if each == signal_number] or ["a signal"]
+        self.log.say(f"stopped by {names[0]} at step {self.step}, which is saved; the same command goes on from there")
+        self.log.close()
+        raise SystemExit(0)
 
-        Of a wall-clock budget, time for the last evaluation is set aside.
+    def clock(self) -> float:
+        """Seconds of training so far, those before a resume included."""
+        return self.elapsed_before + time.perf_counter() - self.started
+
+    def progress(self, ahead: int = 0, tokens: int = 0) -> float:
+        """The share of the training behind step + `ahead` and so many more tokens.
+
+        Of a wall-clock budget, time for the last evaluation and the last checkpoint is set aside.
         """
-        self.elapsed = self.clock() if hasattr(self, "clock") else self.elapsed
-        if self.duration.budget_seconds is None:
-            return self.duration.progress(self.step + ahead, 0.0)
-        reserve = 1.1 * self.figures.get("seconds", 0.0)
-        elapsed = torch.tensor(self.elapsed + reserve, device=self.accelerator.device, dtype=torch.float64)
-        slowest = elapsed if self.accelerator.num_processes == 1 else self.accelerator.gather(elapsed.reshape(1)).max()
-        return self.duration.progress(self.step + ahead, float(slowest))
+        reserve = 1.1 * (self.figures.get("seconds", 0.0) + self.save_seconds)
+        return self.duration.progress(self.step + ahead, self.elapsed + reserve, self.tokens + tokens)
 
     def new_interval(self) -> None:
         """Begin a new stretch of steps between two log lines."""
-        self.interval: dict[str, Any] = {
-            "start": self.clock(),
-            "step": self.step,
-            "tokens": self.tokens,
-            "wait": 0.0,
-            "sums": {},
-        }
+        self.interval: dict[str, Any] = {"start": self.clock(), "tokens": self.tokens, "wait": 0.0, "steps": 0}
+        self.interval["sums"] = {}
 
     def write_log(self) -> None:
         """Log the means since the last line; the one place where the loop waits for the device."""
-        interval, steps = self.interval, self.step - self.interval["step"]
+        self.gradient_is_sound()
+        interval, steps = self.interval, self.interval["steps"]
+        if not steps:
+            return
         names = list(interval["sums"])
         sums = self.accelerator.reduce(torch.stack([interval["sums"][name].float() for name in names]))
-        seconds = self.clock() - interval["start"]
+        seconds, progress = self.clock() - interval["start"], self.progress()
         rate = (self.tokens - interval["tokens"]) / seconds
         figures = {name: value / steps for name, value in zip(names, sums.tolist(), strict=True)}
-        figures |= {
-            "tokens": self.tokens,
-            "learning_rate": self.learning_rate,
-            "grad_norm": float(interval["grad_norm"]),
-        }
-        figures |= {"tokens_per_second": rate, "data_wait_fraction": interval["wait"] / seconds}
+        figures |= {"tokens": self.tokens, "learning_rate": self.learning_rate}
+        figures |= {"grad_norm": float(interval["grad_norm"]), "tokens_per_second": rate}
+        figures |= {"data_wait_fraction": interval["wait"] / seconds}
         if self.peak_flops and self.flops_per_token:
-            figures["flops_utilization"] = (
-                rate * self.flops_per_token / (self.peak_flops * self.accelerator.num_processes)
-            )
-        self.log.write("train", self.step, figures | {"elapsed_seconds": self.clock()}, self.progress())
+            peak = self.peak_flops * self.accelerator.num_processes
+            figures["flops_utilization"] = rate * self.flops_per_token / peak
+        figures |= {"peak_memory_mb": peak_memory_mb(self.accelerator.device), "elapsed_seconds": self.clock()}
+        figures["seconds_left"] = max(0.0, self.clock() / progress - self.clock()) if progress else 0.0
+        if self.price_per_hour:
+            figures["cost"] = self.price_per_hour * self.clock() / 3600
+        self.log.write("train", self.step, figures, progress)
+        for warning in warnings_for(self.watches, self.step, figures):
+            self.log.say(warning)
         self.new_interval()
 
     def run_evaluation(self) -> None:
@@ -195,36 +338,58 @@ class Trainer:
         self.model.train()
         self.interval["start"] += self.clock() - start
         row = {"tokens": self.tokens, "elapsed_seconds": self.clock()} | figures
+        if self.step:
+            row["learning_rate"] = self.learning_rate
         self.figures = figures | {"step": self.step, "seconds": self.clock() - start}
         self.log.write("validation", self.step, row, self.progress())
 
+    # ---- checkpoints -------------------------------------------------------------------------------------------------
+
     def save(self) -> None:
         """Write a checkpoint; one process writes, the others wait."""
-        if self.saved_step == self.step:
+        if self.checkpoint_dir is None or self.saved_step == self.step:
             return
+        self.gradient_is_sound()  # what a bad step has left is not saved
+        start = self.clock()
+        state = {"position": asdict(self.position), "elapsed": start, "tokens": self.tokens, "figures": self.figures}
+        state["loss_scale"] = [self.loss_scale.value, self.loss_scale.good_steps]
+        keep = self.checkpoint_keep, self.checkpoint_keep_every
+        if self.accelerator.is_main_process:
+            save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, *keep)
         self.saved_step = self.step
-        if self.checkpoint_dir and self.accelerator.is_main_process:
-            state = {
-                "position": asdict(self.position),
-                "elapsed": self.clock(),
-                "tokens": self.tokens,
-                "figures": self.figures,
-            }
-            save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, self.checkpoint_keep)
         self.accelerator.wait_for_everyone()
+        self.save_seconds = self.clock() - start
+        self.interval["start"] += self.save_seconds
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        state = load_checkpoint(self.checkpoint_dir, self.model, self.optimizers) if self.checkpoint_dir else None
+        self.elapsed_before, self.save_seconds = 0.0, 0.0
+        self.loss_scale = LossScale(self.dtype == torch.float16)
+        self.skipped = read_skipped(self.checkpoint_dir) if self.checkpoint_dir else {}
+        state = self.restore()
         if state is None:
             self.log.forget_after(-1)
             return
-        self.saved_step = state["step"]
-        self.step, self.elapsed, self.tokens = state["step"], state["elapsed"], state["tokens"]
+        self.elapsed_before = self.elapsed = state["elapsed"]
+        self.log.say(f"going on from step {self.step}")
+
+    def restore(self) -> dict[str, Any] | None:
+        """Take the newest whole checkpoint's state, all but the clock; returns it, None where there is none."""
+        state = load_checkpoint(self.checkpoint_dir, self.model, self.optimizers) if self.checkpoint_dir else None
+        if state is None:
+            return None
+        self.saved_step = self.step = state["step"]
         self.position, self.figures = Position(**state["position"]), state["figures"]
+        self.tokens = state["tokens"]
+        self.loss_scale.value, self.loss_scale.good_steps = state["loss_scale"]
         self.log.forget_after(self.step)
-        if self.accelerator.is_main_process:
-            print(f"{self.log.stage}: going on from step {self.step}", flush=True)
+        return state
+
+
+def read_all(values: Iterable[torch.Tensor]) -> list[float]:
+    """Numbers on a device, fetched at once."""
+    values = list(values)
+    return torch.stack(values).tolist() if values else []
 
 
 def add_up(rows: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from bertpre.errors import UserError
 from bertpre.training import checkpoint
 from bertpre.training.checkpoint import FILES, list_checkpoints, load_checkpoint, save_checkpoint
 from bertpre.training.optimizer import build_optimizers
@@ -145,6 +146,31 @@ def test_a_damaged_checkpoint_ahead_does_not_push_the_new_one_out(tmp_path: Path
     assert load_checkpoint(tmp_path, *trained(0))["step"] == 4
 
 
+def test_a_damaged_checkpoint_that_is_written_again_is_kept_aside(tmp_path: Path) -> None:
+    for number in range(2):
+        save(tmp_path, 4)
+        flip_byte(tmp_path / "step-00000004" / "model.safetensors", -1 - number)
+    save(tmp_path, 4)
+    damaged = ["step-00000004.damaged", "step-00000004.damaged-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000004", *damaged]
+    assert load_checkpoint(tmp_path, *trained(0))["step"] == 4
+
+
+def test_what_cannot_be_read_is_never_removed(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    flip_byte(tmp_path / "step-00000001" / "optimizer.safetensors", -1)
+    for step in (2, 3, 4):
+        save(tmp_path, step, keep=1)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000001", "step-00000004"]
+
+
+def test_the_first_of_each_stretch_of_time_is_kept(tmp_path: Path) -> None:
+    model, optimizers = trained(1)
+    for step in range(12):  # ten seconds apart
+        save_checkpoint(tmp_path, step, model, optimizers, {"elapsed": 10.0 * step}, 2, keep_every=40)
+    assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path)] == [0, 4, 8, 10, 11]
+
+
 def test_folders_that_are_no_checkpoints_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "step-00000001-copy").mkdir()
     for step in (1, 2, 3):
@@ -162,7 +188,7 @@ def test_a_save_that_fails_half_way_leaves_the_older_ones(tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", no_space)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(UserError, match="no space left; free some space .* those before are intact"):
             save(tmp_path, 2, keep=1)
     assert load_checkpoint(tmp_path, *trained(0))["step"] == 1
     save(tmp_path, 2, keep=1)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bertpre.model import BertPreConfig, BertPreForPreTraining
-from bertpre.training.optimizer import WorkingCopy, build_optimizers, set_learning_rate
+from bertpre.training.optimizer import Lamb, LossScale, WorkingCopy, build_optimizers, set_learning_rate
 
 
 def tiny_model(architecture: str = "bert") -> BertPreForPreTraining:
@@ -27,7 +27,7 @@ def parameters_in(optimizers: list[torch.optim.Optimizer]) -> list[int]:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
-@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_groups_partition_the_parameters(architecture: str, name: str) -> None:
     model = tiny_model(architecture)
     held = parameters_in(build_optimizers(model, name, 1e-3, 0.01))
@@ -101,3 +101,58 @@ def test_masters_keep_steps_that_bf16_would_round_away() -> None:
     assert master.weight.item() == pytest.approx(0.9, abs=1e-3)
     assert working.model.weight.item() == pytest.approx(0.9, abs=4e-3)
     assert working.model.weight.grad is None
+
+
+def test_lamb_is_what_the_paper_writes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start, bias = torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)
+    gradients = [(torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)) for _ in range(3)]
+    weight, offset = nn.Parameter(start.clone()), nn.Parameter(bias.clone())
+    groups = [{"params": [weight], "weight_decay": 0.1}, {"params": [offset], "weight_decay": 0.0}]
+    lamb = Lamb(groups, lr=0.01, betas=(0.9, 0.99), eps=1e-6)
+    for weight.grad, offset.grad in gradients:
+        lamb.step()
+    expected = {"weight": start.double(), "offset": bias.double()}
+    for place, (name, decay) in enumerate((("weight", 0.1), ("offset", 0.0))):
+        value, mean, square = expected[name], 0.0, 0.0
+        for count, pair in enumerate(gradients, start=1):
+            gradient = pair[place].double()
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
+            ratio = (mean / (1 - 0.9**count)) / ((square / (1 - 0.99**count)).sqrt() + 1e-6)
+            update = ratio + decay * value
+            trust = value.norm() / update.norm() if decay else 1.0
+            value = value - 0.01 * trust * update
+        expected[name] = value
+    torch.testing.assert_close(weight.data.double(), expected["weight"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(offset.data.double(), expected["offset"], rtol=1e-5, atol=1e-6)
+
+
+def test_lamb_moves_a_weight_of_zeros() -> None:
+    weight = nn.Parameter(torch.zeros(2, 2))
+    weight.grad = torch.ones(2, 2)
+    Lamb([{"params": [weight], "weight_decay": 0.1}], lr=0.01).step()
+    torch.testing.assert_close(weight.data, torch.full((2, 2), -0.01), rtol=1e-3, atol=0)
+
+
+def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_a_while() -> None:
+    scale = LossScale(enabled=True)
+    assert scale.value == 2**16
+    scale.note(False)
+    assert scale.value == 2**15
+    for _ in range(LossScale.PATIENCE):
+        scale.note(True)
+    assert (scale.value, scale.good_steps) == (2**16, 0)
+    assert LossScale(enabled=False).value == 1.0
+
+
+def test_a_copy_in_fp16_gives_the_gradient_without_the_factor() -> None:
+    torch.manual_seed(0)
+    master = nn.Linear(8, 4)
+    working, inputs = WorkingCopy(master, torch.float16), torch.randn(5, 8)
+    (working.model(inputs.half()).float().square().mean() * 1024).backward()
+    working.collect_gradients(1024)
+    reference = nn.Linear(8, 4)
+    reference.load_state_dict(master.state_dict())
+    reference(inputs).square().mean().backward()
+    torch.testing.assert_close(master.weight.grad, reference.weight.grad, rtol=1e-2, atol=1e-3)
+    assert master.weight.grad.dtype == torch.float32

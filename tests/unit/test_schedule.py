@@ -14,6 +14,11 @@ from bertpre.training.schedule import Duration, lr_at
         ("linear", 0.55, 0.5),
         ("linear", 1.0, 0.0),
         ("linear", 1.2, 0.0),
+        ("cosine", 0.05, 0.5),
+        ("cosine", 0.1, 1.0),
+        ("cosine", 0.325, 0.5 + 0.5**1.5),
+        ("cosine", 0.55, 0.5),
+        ("cosine", 1.0, 0.0),
         ("trapezoid", 0.05, 0.5),
         ("trapezoid", 0.1, 1.0),
         ("trapezoid", 0.6, 1.0),
@@ -26,12 +31,12 @@ def test_rate_rises_stays_and_falls_as_the_schedule_says(schedule: str, progress
     assert lr_at(progress, schedule, warmup=0.1, decay=0.4) == pytest.approx(factor)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "trapezoid"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "trapezoid"])
 def test_rate_without_warmup_starts_at_its_peak(schedule: str) -> None:
     assert lr_at(0.0, schedule, warmup=0.0, decay=0.5) == 1.0
 
 
-@pytest.mark.parametrize("schedule", ["linear", "trapezoid"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "trapezoid"])
 def test_a_training_may_be_all_warmup(schedule: str) -> None:
     assert [lr_at(progress, schedule, warmup=1.0) for progress in (0.0, 0.5, 1.0)] == [0.0, 0.5, 0.0]
 
@@ -43,6 +48,8 @@ def test_a_decay_longer_than_what_follows_the_warmup_begins_right_behind_it() ->
 def test_progress_follows_whichever_ends_first() -> None:
     assert Duration(max_steps=100).progress(25, elapsed_seconds=1e9) == 0.25
     assert Duration(budget_seconds=60).progress(10**9, elapsed_seconds=15) == 0.25
+    assert Duration(max_tokens=200).progress(10**9, elapsed_seconds=1e9, tokens=50) == 0.25
+    assert Duration(100, 60, 1000).progress(25, elapsed_seconds=30, tokens=700) == 0.7
     assert Duration(100, 60).progress(25, elapsed_seconds=30) == 0.5
     assert Duration(100, 60).progress(75, elapsed_seconds=30) == 0.75
     assert Duration(100, 60).progress(10, elapsed_seconds=90) > 1

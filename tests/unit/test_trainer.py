@@ -1,21 +1,26 @@
 """The training loop: the rate it logs, batches cut into micro-batches, dropout, and gradients that are not finite."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bertpre.errors import UserError
 from bertpre.finetune import finetune
+from bertpre.model import BertPreForPreTraining
 from bertpre.pretrain import micro_batch_size, pretrain
 from bertpre.recipe import Phase, Recipe, load_recipe
 from bertpre.run_directory import read_results
-from bertpre.training.guards import check_finite
+from bertpre.training.checkpoint import read_skipped, write_skipped
 from bertpre.training.metrics import PretrainingObjective
+from bertpre.training.optimizer import LossScale
 from bertpre.training.schedule import lr_at
 from bertpre.training.trainer import Trainer, evaluate_batches
-from tests.helpers import copy_run, read_metrics
+from tests.helpers import copy_run, read_metrics, tree_hash
 
 
 def recipe_of(run: Path, output_dir: Path, *overrides: str) -> Recipe:
@@ -75,31 +80,88 @@ def test_dropout_is_on_in_fine_tuning_and_off_in_its_evaluations(
     assert seen == [{True}] * len(seen)
 
 
-def test_a_gradient_that_is_not_finite_stops_before_the_weights_are_touched(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for value in ("nan", "inf"):
-        with pytest.raises(UserError, match=r"step 7 is not finite.*training.learning_rate"):
-            check_finite(torch.tensor(float(value)), 7)
-    check_finite(torch.tensor(1e30), 7)
+def poison(monkeypatch: pytest.MonkeyPatch, bad_steps: Iterable[int], in_weights: bool = False) -> list[int]:
+    """Make the gradient of some steps NaN, by a hook or a NaN in the weights; returns the steps as they are tried."""
+    original, tried = Trainer.train_step, []
 
-    target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    original, models = Trainer.train_step, []
-
-    def poisoned(self: Trainer, wrapped: torch.nn.Module, batch: Any, factor: float) -> None:  # noqa: ANN401
-        if self.step == 7:
-            models.append({name: value.clone() for name, value in self.model.state_dict().items()} | {"of": self.model})
-            self.model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * float("nan"))
-        original(self, wrapped, batch, factor)
+    def poisoned(self: Trainer, *arguments: Any) -> None:  # noqa: ANN401
+        tried.append(self.step)
+        weight, is_bad = self.model.get_input_embeddings().weight, self.step in bad_steps
+        if is_bad and in_weights and self.step not in self.skipped:
+            weight.data[3, 3] = float("nan")
+        handle = weight.register_hook(lambda gradient: gradient * float("nan") if is_bad else gradient)
+        try:
+            original(self, *arguments)
+        finally:
+            handle.remove()
 
     monkeypatch.setattr(Trainer, "train_step", poisoned)
-    with pytest.raises(UserError, match="step 7 is not finite"):
+    return tried
+
+
+@pytest.mark.parametrize("in_weights", [False, True])
+def test_after_a_gradient_that_is_not_finite_the_run_goes_back_and_leaves_the_batch_out(
+    in_weights: bool, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    tried = poison(monkeypatch, [7], in_weights)
+    pretrain(recipe_of(tiny_run, target))
+    assert tried == [0, 1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9]  # step 5 is the last checkpoint's
+    said = capsys.readouterr().out
+    assert "step 7 is not finite (its text: part-00000.train document" in said
+    assert "back to step 5, and step 7 will be left out" in said
+    skipped = read_skipped(target / "checkpoints")
+    assert list(skipped) == [7]
+    assert all("document" in name for name in skipped[7])
+    assert [row["step"] for row in read_metrics(target, "pretrain", "train")] == [1, 2, 3, 4, 5, 6, 7, 9, 10]
+    for _, value in load_file(target / "model" / "model.safetensors").items():
+        assert value.isfinite().all()
+    # Up to there nothing was different.
+    rows, expected = (read_metrics(run, "pretrain", "train") for run in (target, tiny_run))
+    assert [row["mlm_loss"] for row in rows[:7]] == [row["mlm_loss"] for row in expected[:7]]
+
+
+def test_a_run_killed_after_it_went_back_remembers_what_to_leave_out(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (copy_run(tiny_run, tmp_path / name, "prepare") for name in ("one", "two"))
+    with monkeypatch.context() as patch:
+        poison(patch, [7])
+        pretrain(recipe_of(tiny_run, one))
+    (two / "checkpoints").mkdir()
+    write_skipped(two / "checkpoints", read_skipped(one / "checkpoints"))
+    pretrain(recipe_of(tiny_run, two))
+    assert tree_hash(two / "model") == tree_hash(one / "model")
+
+
+def test_too_many_bad_steps_end_the_run_with_one_message(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    poison(monkeypatch, range(1, 10))
+    with pytest.raises(UserError, match=r"step 6 is not finite.*training.learning_rate"):
         pretrain(recipe_of(tiny_run, target))
-    (before,) = models
-    for name, value in before.pop("of").state_dict().items():
-        assert torch.equal(value, before[name]), name
-    assert (target / "checkpoints" / "step-00000005" / "state.json").exists()
+    assert (target / "checkpoints" / "step-00000000" / "state.json").exists()
     assert set(read_results(target)) == {"prepare"}
+
+
+def test_looking_at_gradients_now_and_then_ends_the_same(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (copy_run(tiny_run, tmp_path / name, "prepare") for name in ("one", "two"))
+    poison(monkeypatch, [7])
+    pretrain(recipe_of(tiny_run, one, "training.log_every=4"))
+    original = Trainer.make_ready
+
+    def as_on_a_gpu(self: Trainer) -> torch.nn.Module:
+        wrapped = original(self)
+        self.look_every = self.log_every
+        return wrapped
+
+    monkeypatch.setattr(Trainer, "make_ready", as_on_a_gpu)
+    pretrain(recipe_of(tiny_run, two, "training.log_every=4"))
+    assert tree_hash(two / "model") == tree_hash(one / "model")
+    assert list(read_skipped(two / "checkpoints")) == [7]
 
 
 class TwoProcesses:
@@ -130,5 +192,54 @@ def test_the_micro_batch_is_given_or_as_large_as_the_global_one_allows(
 
 @pytest.mark.parametrize(("batch", "micro", "processes"), [(8, 3, 1), (8, None, 3), (2, None, 4), (8, 8, 2)])
 def test_a_batch_that_cannot_be_cut_evenly_is_refused(batch: int, micro: int | None, processes: int) -> None:
-    with pytest.raises(UserError, match="training.global_batch_size is .* must be a multiple of micro_batch_size"):
+    with pytest.raises(UserError, match="global_batch_size is .* must be a multiple of micro_batch_size"):
         micro_batch_size(batch, Phase(micro_batch_size=micro), processes)
+
+
+def test_fp16_leaves_steps_out_that_overflow_and_learns_with_the_others(tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    started = LossScale.START
+    LossScale.START = 2.0**40  # overflows until it has halved often enough
+    try:
+        pretrain(recipe_of(tiny_run, target, "training.precision=fp16", "training.max_steps=60"))
+    finally:
+        LossScale.START = started
+    state = json.loads((target / "checkpoints" / "step-00000060" / "state.json").read_text())
+    assert 1 < state["loss_scale"][0] < 2.0**36
+    assert not (target / "checkpoints" / "skipped.json").exists()
+    losses = [row["mlm_loss"] for row in read_metrics(target, "pretrain", "train")]
+    assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
+
+
+def test_tokens_can_end_a_training_and_a_phase_can_have_its_own_batch(tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    pretrain(
+        recipe_of(
+            tiny_run, target, "training.max_steps=null", "training.max_tokens=6000",
+            "training.phases.1.global_batch_size=16", "training.optimizer=lamb", "training.schedule=cosine",
+        )
+    )  # fmt: skip
+    tokens = [row["tokens"] for row in read_metrics(target, "pretrain", "train")]
+    assert tokens[-2] < 6000 <= tokens[-1]
+    steps = [after - before for before, after in zip(tokens, tokens[1:], strict=False)]
+    assert max(steps[: len(steps) // 2]) <= 8 * 32
+    assert min(steps[-3:]) > 8 * 48
+    assert read_metrics(target, "pretrain", "validation")[-1]["learning_rate"] == 0
+
+
+def test_what_does_not_fit_shows_in_the_dry_run(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, seen = copy_run(tiny_run, tmp_path / "run", "prepare"), []
+
+    def forward(self: BertPreForPreTraining, **batch: torch.Tensor) -> None:
+        seen.append(tuple(batch["input_ids"].shape))
+        if batch["input_ids"].shape[1] == 48:  # the second phase's
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        return original(self, **batch)
+
+    original = BertPreForPreTraining.forward
+    monkeypatch.setattr(BertPreForPreTraining, "forward", forward)
+    with pytest.raises(UserError, match=r"not enough memory for 8 rows of 48 tokens.*micro_batch_size"):
+        pretrain(recipe_of(tiny_run, target))
+    assert seen == [(8, 32), (8, 48)]
