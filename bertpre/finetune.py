@@ -18,7 +18,7 @@ from bertpre.errors import UserError
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.pretrain import build_config
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import claim, write_manifest, write_results
+from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_compile, choose_dtype, manifest, start_accelerator
 from bertpre.training.guards import SpikeWatch
 from bertpre.training.metrics import Batch, ClassificationObjective
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LENGTH_MULTIPLE = 64
 
 
+@one_at_a_time
 def finetune(recipe: Recipe) -> dict[str, Any]:
     """Fine-tune a classifier on the recipe's labelled texts; returns the figures for `results.json`.
 

@@ -20,7 +20,7 @@ from bertpre.model.conversion import load_for_pretraining
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import Phase, Recipe, seconds
-from bertpre.run_directory import claim, write_manifest, write_results
+from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_compile, choose_dtype, manifest, peak_flops, start_accelerator
 from bertpre.training.guards import PlateauWatch, SpikeWatch
 from bertpre.training.metrics import Batch, PretrainingObjective
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+@one_at_a_time
 def pretrain(recipe: Recipe) -> dict[str, Any]:
     """Pretrain the recipe's model on the prepared data; returns the figures for `results.json`."""
     accelerator = start_accelerator()

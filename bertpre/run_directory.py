@@ -1,11 +1,12 @@
 """The run directory: one folder, one recipe; it is claimed before anything is written, and remembers what was done."""
 
+import functools
 import json
 import os
-import platform
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
 try:
     import fcntl
@@ -15,7 +16,6 @@ except ImportError:  # Windows
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
-LOCK = ".lock"
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
 ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.csv"}
 FIRST_READER = {  # the first stage that reads a section; from then on it cannot change; `prepare` changes no result
@@ -30,14 +30,15 @@ FREE = (
     "training.log_every", "training.wandb_project", "training.tensorboard", "training.price_per_hour",
     "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
 )  # fmt: skip
-LOCKS: dict[Path, IO] = {}  # of the folders this process works in, held until it ends
+RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")  # torchrun's, then MPI's
+T = TypeVar("T")
 
 
 def claim(recipe: Recipe) -> Path:
     """Make `output_dir` ready for this recipe; returns its path.
 
-    Raises UserError where it cannot be written, holds something else, another process is at work there, or another
-    recipe has begun there. A key that only a stage not yet begun reads may still be changed, and so may one of `FREE`.
+    Raises UserError where it cannot be written, holds something else, or another recipe has begun there. A key that
+    only a stage not yet begun reads may still be changed, and so may one of `FREE`.
     """
     folder = Path(recipe.output_dir)
     try:
@@ -49,11 +50,10 @@ def claim(recipe: Recipe) -> Path:
         raise UserError(
             f"output_dir: {folder} cannot be written ({reason}); give another with output_dir=FOLDER"
         ) from None
-    lock(folder)
     kept = folder / "recipe.yaml"
     if kept.exists():
         refuse_other_recipe(recipe, kept)
-    elif any(path.name != LOCK for path in folder.iterdir()):
+    elif any(folder.iterdir()):
         raise UserError(
             f"output_dir: {folder} holds something else than a run; give an empty folder with output_dir=FOLDER"
         )
@@ -74,25 +74,39 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
         )
 
 
-def lock(folder: Path) -> None:
-    """Hold a folder for this process alone until it ends, however it ends; raises UserError where another has it."""
-    if folder.absolute() in LOCKS or fcntl is None:
-        return
-    file = (folder / LOCK).open("a+")
+def one_at_a_time(stage: Callable[[Recipe], T]) -> Callable[[Recipe], T]:
+    """Let a stage work only where no other process does; of several processes of one training the first one asks.
+
+    The lock is the folder's own, leaves no file and goes with the process. Raises UserError where it is taken.
+    """
+
+    @functools.wraps(stage)
+    def alone(recipe: Recipe) -> T:
+        folder = Path(recipe.output_dir)
+        is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
+        if not is_first or fcntl is None or not folder.is_dir():
+            return stage(recipe)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            take_lock(handle, folder)
+            return stage(recipe)
+        finally:
+            os.close(handle)
+
+    return alone
+
+
+def take_lock(handle: int, folder: Path) -> None:
+    """Lock an open folder; raises UserError where another process has it."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.seek(0)
         raise UserError(
-            f"output_dir: another process ({file.read().strip() or 'unknown'}) is at work in {folder}; wait for it, or "
-            "give another folder with output_dir=FOLDER"
+            f"output_dir: another process trains in {folder}; wait for it, or give another folder with "
+            "output_dir=FOLDER"
         ) from None
-    except OSError:  # a file system without locks
-        return
-    file.truncate(0)
-    file.write(f"{os.getpid()} on {platform.node()}")
-    file.flush()
-    LOCKS[folder.absolute()] = file
+    except OSError:
+        pass  # a file system without locks
 
 
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:

@@ -129,6 +129,7 @@ class Trainer:
         self.talk = None if is_alone else torch.distributed.new_group(backend="gloo")
         # On a GPU each look at a gradient makes the CPU wait, so there it is only taken with a log line.
         self.look_every = 1 if self.accelerator.device.type == "cpu" or self.loss_scale.enabled else self.log_every
+        self.grad_norm, self.learning_rate = 0.0, 0.0
         self.grad_norms: list[tuple[int, Callable[[], list[str]], torch.Tensor]] = []
         return self.accelerator.prepare_model(self.working.model)
 
@@ -211,7 +212,7 @@ class Trainer:
             self.working.update()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        self.interval["grad_norm"] = grad_norm
+        self.grad_norm = grad_norm
         self.interval["steps"] += 1
         self.tokens += counts["tokens"]
 
@@ -298,23 +299,34 @@ class Trainer:
         return self.duration.progress(self.step + ahead, self.elapsed + reserve, self.tokens + tokens)
 
     def new_interval(self) -> None:
-        """Begin a new stretch of steps between two log lines."""
-        self.interval: dict[str, Any] = {"start": self.clock(), "tokens": self.tokens, "wait": 0.0, "steps": 0}
-        self.interval["sums"] = {}
+        """Begin a new stretch of steps between two log lines, or go on with the one that a checkpoint cut."""
+        self.interval: dict[str, Any] = {"start": self.clock(), "tokens": self.tokens, "wait": 0.0, "sums": {}}
+        self.interval["steps"] = self.since_log.pop("steps", 0)
+        for name, value in self.since_log.items():
+            mine = value if self.accelerator.is_main_process else 0.0  # the others' part is in these sums
+            self.interval["sums"][name] = torch.tensor(mine, device=self.accelerator.device)
+        self.since_log = {}
+
+    def sums_since_log(self) -> dict[str, float]:
+        """What was measured since the last log line, over all processes."""
+        sums = self.interval["sums"]
+        if not sums:
+            return {}
+        total = self.accelerator.reduce(torch.stack([sums[name].float() for name in sums]))
+        return dict(zip(sums, total.tolist(), strict=True))
 
     def write_log(self) -> None:
         """Log the means since the last line; the one place where the loop waits for the device."""
         self.gradient_is_sound()
         interval, steps = self.interval, self.interval["steps"]
-        if not steps:
+        if not steps:  # all of them were left out
             return
-        names = list(interval["sums"])
-        sums = self.accelerator.reduce(torch.stack([interval["sums"][name].float() for name in names]))
+        sums = self.sums_since_log()
         seconds, progress = self.clock() - interval["start"], self.progress()
         rate = (self.tokens - interval["tokens"]) / seconds
-        figures = {name: value / steps for name, value in zip(names, sums.tolist(), strict=True)}
+        figures = {name: value / steps for name, value in sums.items()}
         figures |= {"tokens": self.tokens, "learning_rate": self.learning_rate}
-        figures |= {"grad_norm": float(interval["grad_norm"]), "tokens_per_second": rate}
+        figures |= {"grad_norm": float(self.grad_norm), "tokens_per_second": rate}
         figures |= {"data_wait_fraction": interval["wait"] / seconds}
         if self.peak_flops and self.flops_per_token:
             peak = self.peak_flops * self.accelerator.num_processes
@@ -337,9 +349,7 @@ class Trainer:
         figures = self.evaluate(self.step)
         self.model.train()
         self.interval["start"] += self.clock() - start
-        row = {"tokens": self.tokens, "elapsed_seconds": self.clock()} | figures
-        if self.step:
-            row["learning_rate"] = self.learning_rate
+        row = {"tokens": self.tokens, "elapsed_seconds": self.clock(), "learning_rate": self.learning_rate} | figures
         self.figures = figures | {"step": self.step, "seconds": self.clock() - start}
         self.log.write("validation", self.step, row, self.progress())
 
@@ -353,6 +363,7 @@ class Trainer:
         start = self.clock()
         state = {"position": asdict(self.position), "elapsed": start, "tokens": self.tokens, "figures": self.figures}
         state["loss_scale"] = [self.loss_scale.value, self.loss_scale.good_steps]
+        state["since_log"] = self.sums_since_log() | {"steps": self.interval["steps"]}
         keep = self.checkpoint_keep, self.checkpoint_keep_every
         if self.accelerator.is_main_process:
             save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, *keep)
@@ -363,7 +374,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        self.elapsed_before, self.save_seconds = 0.0, 0.0
+        self.elapsed_before, self.save_seconds, self.since_log = 0.0, 0.0, {}
         self.loss_scale = LossScale(self.dtype == torch.float16)
         self.skipped = read_skipped(self.checkpoint_dir) if self.checkpoint_dir else {}
         state = self.restore()
@@ -382,6 +393,7 @@ class Trainer:
         self.position, self.figures = Position(**state["position"]), state["figures"]
         self.tokens = state["tokens"]
         self.loss_scale.value, self.loss_scale.good_steps = state["loss_scale"]
+        self.since_log = state["since_log"]
         self.log.forget_after(self.step)
         return state
 

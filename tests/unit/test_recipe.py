@@ -59,10 +59,10 @@ def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
 
 
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
-    message = mistake(tmp_path, MINIMAL, "sead=1", "model.hidden_size=0", "training.schedule=cosine")
+    message = mistake(tmp_path, MINIMAL, "sead=1", "model.hidden_size=0", "training.schedule=step")
     assert len(message.splitlines()) == 3
     assert "model.hidden_size: Input should be greater than or equal to 1 (given: 0)" in message
-    assert "training.schedule: Input should be 'linear' or 'trapezoid' (given: 'cosine')" in message
+    assert "training.schedule: Input should be 'linear', 'cosine' or 'trapezoid' (given: 'step')" in message
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("training.budget=45", "training.budget"),
         ("training.budget=45min", "training.budget: '45min' is no duration: write 90s, 45m, 1.5h or 2d"),
         ("training.budget=0m", "training.budget: '0m' is no duration"),
-        ("training.max_steps=null", "needs max_steps, or a budget such as 45m"),
+        ("training.max_steps=null", "needs max_steps, max_tokens or a budget such as 45m"),
         ("training.max_steps=many", "training.max_steps"),
         ("training.phases=[{share: 0.5}]", "shares of the phases must add up to 1"),
         ("training.phases=[]", "training.phases"),

@@ -67,7 +67,6 @@ def test_a_folder_with_something_else_is_left_alone(tiny_recipe: Path, tmp_path:
         ("pairs.short_seq_prob=0.5", "pairs.short_seq_prob", "prepare"),
         ("model.hidden_size=64", "model.hidden_size", "pretrain"),
         ("training.phases=[{max_length: 16}]", "training.phases", "pretrain"),
-        ("checkpoint.every=7", "checkpoint.every", "pretrain"),
         ("finetune.epochs=9", "finetune.epochs", "finetune"),
         ("evaluate.limit=9", "evaluate.limit", "evaluate"),
     ],
@@ -88,6 +87,15 @@ def test_a_key_is_frozen_by_the_first_stage_that_reads_it(
     assert "nothing was changed" in message
     assert tree_hash(folder) == before
     claim(load(tiny_recipe))
+
+
+@pytest.mark.parametrize("override", ["training.log_every=7", "checkpoint.every=7", "training.wandb_project=films"])
+def test_what_changes_no_number_may_always_change(override: str, tiny_recipe: Path) -> None:
+    folder = claim(load(tiny_recipe))
+    for artefact in ARTEFACTS.values():
+        (folder / artefact).mkdir()
+    claim(load(tiny_recipe, override))
+    assert override.partition(".")[2].replace("=", ": ") in (folder / "recipe.yaml").read_text()
 
 
 def test_a_finished_run_may_be_moved(tiny_recipe: Path, tmp_path: Path) -> None:
