@@ -3,7 +3,8 @@
 python benchmarks/kills.py [KILLS] [SEED]        (defaults: 20, 0)
 
 Both pretrain the same recipe on the embedded corpus, with dropout, two phases and a falling mask rate, and save every
-second step. SIGKILL comes a random time after a start, also while bertpre starts or writes a checkpoint.
+second step. SIGKILL comes a random time after a start, also while bertpre starts; every other one waits from there for
+the next checkpoint that is being written.
 """
 
 import hashlib
@@ -63,10 +64,12 @@ def logged(folder: Path) -> list[list[float]]:
 def killed_run(recipe: Path, folder: Path, kills: int, longest: float, draw: random.Random) -> dict[str, int]:
     """Start, kill, start again, and at last let it end; returns how often it was in what."""
     happened = {"while_starting": 0, "while_writing": 0, "while_training": 0}
-    for _ in range(kills):
+    for number in range(kills):
         before = newest(folder)
         process = bertpre("pretrain", recipe, folder)
         time.sleep(draw.uniform(0, longest))
+        while number % 2 and process.poll() is None and not list((folder / "checkpoints").glob("*.partial")):
+            time.sleep(0.001)
         assert process.poll() is None, "it ended before the kill: more steps are needed"
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from bertpre.errors import UserError
 
 logger = logging.getLogger(__name__)
+INIT_TIMEOUT = 30  # seconds for wandb to answer
 SHOWN = ("loss", "mlm_loss", "nsp_accuracy", "accuracy", "learning_rate", "tokens_per_second")
 
 
@@ -124,18 +125,21 @@ class WandbTracker:
         settings = {
             "project": project, "name": f"{folder.name}-{stage}", "dir": str(folder), "config": config,
             "id": run_id(folder / f"wandb-{stage}.id"), "resume": "allow",
+            "settings": wandb.Settings(init_timeout=INIT_TIMEOUT),
         }  # fmt: skip
         try:
             self.run = wandb.init(**settings, mode=mode)
-        except (wandb.errors.Error, OSError) as error:
-            logger.warning("wandb cannot be reached (%s): this run is kept offline in %s", error, folder / "wandb")
+        except Exception as error:  # of many families; none of them is worth a training
+            reason = str(error).strip().splitlines()[0]
+            logger.warning("wandb cannot be reached (%s): this run is kept offline in %s", reason, folder / "wandb")
+            wandb.teardown()  # it would still hold the run
             self.run = wandb.init(**settings, mode="offline")
 
     def log(self, split: str, step: int, figures: dict[str, float]) -> None:
         """One row; the training goes on where wandb has a fault."""
         try:
             self.run.log({f"{split}/{name}": value for name, value in figures.items()}, step=step)
-        except (self.wandb.errors.Error, OSError) as error:
+        except Exception as error:
             logger.warning("wandb did not take the figures of step %d: %s", step, error)
 
     def close(self) -> None:
