@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 from torch import nn
 
 from bertpre.data.masking import MaskingCollator
@@ -26,6 +26,7 @@ from bertpre.training.guards import PlateauWatch, SpikeWatch
 from bertpre.training.metrics import Batch, PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.sharding import is_sharded, shard_model, whole
 from bertpre.training.trackers import MetricsLog, start_trackers
 from bertpre.training.trainer import StepBatch, Trainer, evaluate_batches
 
@@ -61,8 +62,9 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         "unigram_entropy": facts["unigram_entropy"],
         "fillings": validation["fillings"],
     }
+    weights = {name: whole(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
-        model.save_pretrained(folder / "model")
+        model.save_pretrained(folder / "model", state_dict=weights)
         tokenizer.save_pretrained(folder / "model")
         write_results(folder, "pretrain", figures)
         print(
@@ -72,6 +74,11 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         )
     accelerator.wait_for_everyone()
     return figures
+
+
+def wants_shards(accelerator: Accelerator) -> bool:
+    """Whether the launcher was asked for FSDP, whose second version is the one there is here."""
+    return accelerator.distributed_type == DistributedType.FSDP
 
 
 def has_pairs(recipe: Recipe) -> bool:
@@ -147,7 +154,10 @@ class PretrainingData:
         # Validation is on the first phase's length, where most of the training is, from the start to the end.
         held_out = self.dataset(recipe, self.validation_shards, self.phases[0])
         available = len(held_out.plan(0)[0])
-        self.validation, _ = held_out.take(Position(), min(training.eval_pairs, available))
+        count = min(training.eval_pairs, available)
+        if wants_shards(accelerator):  # then all processes have to evaluate as often
+            count -= count % accelerator.num_processes
+        self.validation, _ = held_out.take(Position(), count)
 
     def dataset(self, recipe: Recipe, shards: list[Shard], phase: Phase) -> PairDataset:
         """The pairs of some shards at one phase's length."""
@@ -222,16 +232,25 @@ def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -
 
 
 def build_trainer(
-    recipe: Recipe, accelerator: Accelerator, model: nn.Module, data: PretrainingData, dtype: torch.dtype, folder: Path
+    recipe: Recipe,
+    accelerator: Accelerator,
+    model: nn.Module,
+    data: PretrainingData,
+    dtype: torch.dtype,
+    folder: Path,
+    is_rehearsal: bool = False,
 ) -> Trainer:
-    """Unpack the recipe into the trainer's parts."""
+    """Unpack the recipe into the trainer's parts; a rehearsal has no evaluation, and leaves nothing in the folder."""
     training, objective, device = recipe.training, PretrainingObjective(), accelerator.device
     model.to(device)
+    if wants_shards(accelerator):
+        shard_model(model, dtype)
     if device.type == "cpu":
         model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
     length, tokenizer = training.phases[0].max_length, load_tokenizer(folder / "tokenizer")
-    is_main, entropy = accelerator.is_main_process, read_manifest(folder / "data")["unigram_entropy"]
-    trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if is_main else []
+    entropy = read_manifest(folder / "data")["unigram_entropy"]
+    writes = accelerator.is_main_process and not is_rehearsal
+    trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
 
     def evaluate(step: int) -> dict[str, Any]:
         figures = evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype)
@@ -255,15 +274,15 @@ def build_trainer(
             training.max_steps, seconds(training.budget) if training.budget else None, training.max_tokens
         ),
         lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
-        log=MetricsLog(folder / "metrics.jsonl", "pretrain", is_main, trackers),
+        log=MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers),
         dtype=dtype,
-        compile=choose_compile(training.compile, device),
+        compile=choose_compile(training.compile, device) and not is_sharded(model),
         max_grad_norm=training.max_grad_norm,
         seed=recipe.seed,
         log_every=training.log_every,
         eval_every=training.eval_every,
-        evaluate=evaluate,
-        checkpoint_dir=folder / "checkpoints",
+        evaluate=None if is_rehearsal else evaluate,
+        checkpoint_dir=None if is_rehearsal else folder / "checkpoints",
         checkpoint_every=recipe.checkpoint.every,
         checkpoint_keep=recipe.checkpoint.keep,
         checkpoint_keep_every=seconds(recipe.checkpoint.keep_every) if recipe.checkpoint.keep_every else None,
@@ -294,7 +313,8 @@ def fill_masks(
         shown = [*ids[:place], tokenizer.mask_token_id, *ids[place + 1 :]]
         inputs = torch.tensor([[tokenizer.cls_token_id, *shown, tokenizer.sep_token_id]], device=model.device)
         with torch.no_grad():
-            logits = model.forward(input_ids=inputs).prediction_logits[0, place + 1]
+            forward = model if is_sharded(model) else model.forward  # uncompiled, as in evaluate_batches
+            logits = forward(input_ids=inputs).prediction_logits[0, place + 1]
         guesses = tokenizer.convert_ids_to_tokens(logits.topk(3).indices.tolist())
         fillings.append({"sentence": tokenizer.decode(shown), "answer": words[place], "guesses": guesses})
         if len(fillings) == count:

@@ -16,6 +16,7 @@ from torch import nn
 
 from bertpre.data.store import file_checksum
 from bertpre.errors import UserError
+from bertpre.training.sharding import like, whole
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -30,17 +31,23 @@ def save_checkpoint(
     state: dict[str, Any],
     keep: int,
     keep_every: float | None = None,
+    writes: bool = True,
 ) -> Path:
     """Write `step-XXXXXXXX` into `folder`, whole or not at all, then remove what `outdated` names.
 
     `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Raises
-    UserError where the disk is full; the checkpoints before are left as they are.
+    UserError where the disk is full; the checkpoints before are left as they are. Where weights are spread over
+    processes all of them call this, and one `writes`.
     """
     target = folder / f"step-{step:08d}"
+    weights = {name: whole(value.detach()).contiguous() for name, value in model.named_parameters()}
+    states = optimizer_tensors(optimizers)
+    if not writes:
+        return target
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        write_files(partial, model, optimizers, {"step": step, **state})
+        write_files(partial, weights, states, {"step": step, **state})
         if target.exists():  # a damaged one, of a step that was trained again
             target.rename(free_name(folder / f"{target.name}.damaged"))
         partial.rename(target)
@@ -56,13 +63,12 @@ def save_checkpoint(
 
 
 def write_files(
-    partial: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], state: dict[str, Any]
+    partial: Path, weights: dict[str, torch.Tensor], states: dict[str, torch.Tensor], state: dict[str, Any]
 ) -> None:
     """Write a checkpoint's three files and wait until the disk has them."""
     partial.mkdir(parents=True)
-    weights = {name: value.detach().contiguous() for name, value in model.named_parameters()}
     save_file(weights, partial / FILES[0])
-    save_file(optimizer_tensors(optimizers), partial / FILES[1])
+    save_file(states, partial / FILES[1])
     checksums = {name: file_checksum(partial / name) for name in FILES} | {"state": state_checksum(state)}
     (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
     for name in (*FILES, "state.json"):
@@ -130,7 +136,7 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizers: list[torch.optim
         weights = load_file(path / FILES[0])
         with torch.no_grad():
             for name, value in model.named_parameters():
-                value.copy_(weights[name])
+                value.copy_(like(weights[name], value))
         restore_optimizers(optimizers, load_file(path / FILES[1]))
         return state
     return None
@@ -155,7 +161,7 @@ def state_checksum(state: dict[str, Any]) -> str:
 def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
     """The optimizers' states under flat names: number of the optimizer, of the parameter, name of the state."""
     return {
-        f"{number}.{parameter}.{name}": torch.as_tensor(value).contiguous()
+        f"{number}.{parameter}.{name}": whole(torch.as_tensor(value)).contiguous()
         for number, optimizer in enumerate(optimizers)
         for parameter, values in optimizer.state_dict()["state"].items()
         for name, value in values.items()
@@ -165,8 +171,10 @@ def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torc
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: dict[str, torch.Tensor]) -> None:
     """The inverse of `optimizer_tensors`; learning rates are not state, they follow from progress."""
     states: list[dict[int, dict[str, torch.Tensor]]] = [{} for _ in optimizers]
+    held = [[value for group in optimizer.param_groups for value in group["params"]] for optimizer in optimizers]
     for key, value in tensors.items():
         number, parameter, name = key.split(".", 2)
-        states[int(number)].setdefault(int(parameter), {})[name] = value
+        place = int(number), int(parameter)
+        states[place[0]].setdefault(place[1], {})[name] = like(value, held[place[0]][place[1]])
     for optimizer, state in zip(optimizers, states, strict=True):
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

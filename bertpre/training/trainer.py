@@ -21,6 +21,7 @@ from bertpre.training.guards import MAX_SKIPPED, NotFinite, StopRequest, warning
 from bertpre.training.metrics import Batch, Objective, peak_memory_mb
 from bertpre.training.optimizer import LossScale, WorkingCopy, set_learning_rate
 from bertpre.training.schedule import Duration
+from bertpre.training.sharding import is_sharded, whole
 from bertpre.training.trackers import MetricsLog
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,8 @@ class Trainer:
     def make_ready(self) -> nn.Module:
         """The model that is called in training: the working copy, compiled and wrapped for several processes."""
         self.model.train()  # from_pretrained leaves a model in evaluation, without dropout
-        self.working = WorkingCopy(self.model, self.dtype)
+        self.is_sharded = is_sharded(self.model)  # its weights are held in fp32 and gathered in dtype
+        self.working = WorkingCopy(self.model, torch.float32 if self.is_sharded else self.dtype)
         if self.compile:
             self.working.model.compile(dynamic=False)
         is_alone = self.accelerator.num_processes == 1
@@ -131,7 +133,7 @@ class Trainer:
         self.look_every = 1 if self.accelerator.device.type == "cpu" or self.loss_scale.enabled else self.log_every
         self.grad_norm, self.learning_rate = 0.0, 0.0
         self.grad_norms: list[tuple[int, Callable[[], list[str]], torch.Tensor]] = []
-        return self.accelerator.prepare_model(self.working.model)
+        return self.model if self.is_sharded else self.accelerator.prepare_model(self.working.model)
 
     def dry_run(self, wrapped: nn.Module) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
@@ -197,13 +199,15 @@ class Trainer:
         scale = self.accelerator.num_processes * self.loss_scale.value
         for number, micro_batch in enumerate(batch.micro_batches):
             is_last = number == len(batch.micro_batches) - 1
-            with nullcontext() if is_last else self.accelerator.no_sync(wrapped):
+            if self.is_sharded:
+                wrapped.set_requires_gradient_sync(is_last)
+            with nullcontext() if is_last or self.is_sharded else self.accelerator.no_sync(wrapped):
                 outputs = wrapped(**micro_batch, **items)
                 (outputs.loss * scale).backward()
             for name, value in self.objective.measure(outputs, micro_batch, items).items():
                 self.interval["sums"][name] = self.interval["sums"].get(name, 0) + value
         self.working.collect_gradients(self.loss_scale.value)
-        grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        grad_norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm))
         self.learning_rate = set_learning_rate(self.optimizers, lr_factor)
         self.grad_norms.append((self.step, batch.documents, grad_norm))
         if self.look_every > 1 or self.gradient_is_sound():
@@ -364,9 +368,9 @@ class Trainer:
         state = {"position": asdict(self.position), "elapsed": start, "tokens": self.tokens, "figures": self.figures}
         state["loss_scale"] = [self.loss_scale.value, self.loss_scale.good_steps]
         state["since_log"] = self.sums_since_log() | {"steps": self.interval["steps"]}
-        keep = self.checkpoint_keep, self.checkpoint_keep_every
-        if self.accelerator.is_main_process:
-            save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, *keep)
+        keep, is_main = (self.checkpoint_keep, self.checkpoint_keep_every), self.accelerator.is_main_process
+        if is_main or self.is_sharded:
+            save_checkpoint(self.checkpoint_dir, self.step, self.model, self.optimizers, state, *keep, writes=is_main)
         self.saved_step = self.step
         self.accelerator.wait_for_everyone()
         self.save_seconds = self.clock() - start
@@ -418,15 +422,17 @@ def evaluate_batches(
 ) -> dict[str, float]:
     """The objective's figures over all batches of all processes.
 
-    Runs uncompiled (`forward` is called directly): a second graph would cost more than it saves.
+    Runs uncompiled (`forward` is called directly): a second graph would cost more than it saves. A model whose weights
+    are spread has to be called itself, and is never compiled.
     """
+    forward = model if is_sharded(model) else model.forward
     ones = torch.ones((), device=accelerator.device)
     sums = {name: torch.zeros((), dtype=torch.float64, device=accelerator.device) for name in objective.figures}
     counts = dict.fromkeys(objective.items, 0)
     with torch.no_grad(), torch.autocast(accelerator.device.type, dtype, enabled=dtype != torch.float32):
         for batch in batches:
             here = objective.counts(batch)
-            outputs = model.forward(**batch, **dict.fromkeys(here, ones))
+            outputs = forward(**batch, **dict.fromkeys(here, ones))
             measured = objective.measure(outputs, batch, dict.fromkeys(here, 1.0))
             sums = {name: value + measured[name].double() for name, value in sums.items()}
             counts = add_up([counts, here])

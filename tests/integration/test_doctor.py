@@ -54,3 +54,33 @@ def test_a_flipped_bit_and_another_tokenizer_are_found(
     )
     with pytest.raises(UserError, match="made with another tokenizer"):
         examine(run, capsys)
+
+
+def test_it_rehearses_the_training_and_writes_nothing(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = tree_hash(tiny_run)
+    told = examine(tiny_run, capsys)
+    assert tree_hash(tiny_run) == before
+    assert "phase 1: 8 pairs of 32 tokens a step = 8 in a pass x 1 passes x 1 processes" in told
+    assert "the largest batches fit" in told
+    assert "training.max_steps ends it after about 10 steps" in told
+    assert "one batch learned by heart: MLM loss 6." in told
+    assert "checkpoints of" in told
+
+
+@pytest.mark.parametrize(
+    ("overrides", "finding"),
+    [
+        ([], "! fewer than 100 steps"),
+        (["training.learning_rate=0.5"], "! training.learning_rate is 0.5; with adamw 2e-05 to 0.001 is usual"),
+        (["training.learning_rate=1e-7"], "! a batch shown again and again is not learned"),
+        (["training.warmup=0"], "! post-LN without warm-up tends to diverge"),
+        (["training.optimizer=muon", "training.muon_learning_rate=3"], "! training.muon_learning_rate is 3"),
+        (["training.masked_lm_prob=0.9"], "! training.masked_lm_prob is 0.9"),
+        (["training.global_batch_size=4096"], "! a step takes more pairs than the corpus gives"),
+    ],
+)
+def test_a_finding_comes_with_its_remedy(
+    overrides: list[str], finding: str, tiny_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={tiny_run}", *overrides]))
+    assert finding in capsys.readouterr().out

@@ -1,0 +1,35 @@
+"""Weights, gradients and optimizer states spread over the processes (FSDP2), and what becomes of them on a disk."""
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def shard_model(model: nn.Module, dtype: torch.dtype) -> None:
+    """Spread the weights over all processes, in place; a layer's are gathered, in `dtype`, while it computes.
+
+    Each process keeps its share in fp32 and sums gradients in fp32, so there is no working copy.
+    """
+    # Inputs stay as they are: rounded to bf16, the counts of targets would be wrong.
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for layer in model.bert.encoder.layer:
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether the weights are spread."""
+    return isinstance(model, FSDPModule)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor; where it is spread, every process has to ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def like(tensor: Tensor, other: Tensor) -> Tensor:
+    """A whole tensor spread as another is."""
+    if not isinstance(other, DTensor) or tensor.shape != other.shape:
+        return tensor
+    return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
