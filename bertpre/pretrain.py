@@ -58,7 +58,7 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         "tokens": trainer.tokens,
         "seconds": trainer.elapsed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "validation": {name: validation[name] for name in figures_of(recipe)},
+        "validation": {name: validation[name] for name in trainer.objective.figures if name != "loss"},
         "unigram_entropy": facts["unigram_entropy"],
         "fillings": validation["fillings"],
     }
@@ -84,11 +84,6 @@ def wants_shards(accelerator: Accelerator) -> bool:
 def has_pairs(recipe: Recipe) -> bool:
     """Whether the examples are pairs with a label."""
     return recipe.pairs.kind != "none"
-
-
-def figures_of(recipe: Recipe) -> tuple[str, ...]:
-    """The names of the validation figures that mean something."""
-    return ("mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs(recipe) else ())
 
 
 def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreConfig:
@@ -241,7 +236,7 @@ def build_trainer(
     is_rehearsal: bool = False,
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts; a rehearsal has no evaluation, and leaves nothing in the folder."""
-    training, objective, device = recipe.training, PretrainingObjective(), accelerator.device
+    training, objective, device = recipe.training, PretrainingObjective(has_pairs(recipe)), accelerator.device
     model.to(device)
     if wants_shards(accelerator):
         shard_model(model, dtype)

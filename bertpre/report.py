@@ -160,18 +160,21 @@ def plot_lengths(histograms: dict[str, list[int]]) -> bytes:
 
 
 def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> bytes:
-    """MLM loss against the unigram entropy, and accuracy on the label of the pairs, over the tokens seen; a PNG."""
+    """MLM loss against the unigram entropy, and accuracy on the pairs' label or the masks, over tokens seen; a PNG."""
     figure, (left, right) = new_figure(2)
+    pairs = any("nsp_accuracy" in row for row in rows)
+    shown, title = ("nsp_accuracy", "accuracy on the label of the pairs") if pairs else ("mlm_accuracy", "MLM accuracy")
     for split, style in (("train", "-"), ("validation", "o-")):
         chosen = [row for row in rows if row["stage"] == "pretrain" and row["split"] == split]
         tokens = np.array([row["tokens"] for row in chosen]) / 1e6
         left.plot(tokens, [row["mlm_loss"] for row in chosen], style, markersize=3, label=split)
-        right.plot(tokens, [row["nsp_accuracy"] for row in chosen], style, markersize=3, label=split)
+        right.plot(tokens, [row[shown] for row in chosen], style, markersize=3, label=split)
     if "pretrain" in results:
         left.axhline(results["pretrain"]["unigram_entropy"], color="grey", linestyle="--", label="unigram entropy")
-        right.axhline(majority(results), color="grey", linestyle="--", label="commoner label")
+        if pairs:
+            right.axhline(majority(results), color="grey", linestyle="--", label="commoner label")
     left.set(xlabel="million tokens", ylabel="nats per masked token", title="MLM loss")
-    right.set(xlabel="million tokens", title="accuracy on the label of the pairs")
+    right.set(xlabel="million tokens", title=title)
     left.legend()
     right.legend()
     return to_png(figure)

@@ -12,9 +12,12 @@ IGNORED = -100
 
 
 class PretrainingObjective:
-    """Masked language modelling and next-sentence prediction."""
+    """Masked language modelling and, where there are pairs, next-sentence prediction."""
 
-    figures = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+    def __init__(self, has_pairs: bool = True) -> None:
+        self.has_pairs = has_pairs
+        self.figures = ("loss", "mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs else ())
+
     items = ("num_items_in_batch", "num_pairs_in_batch")
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -30,19 +33,21 @@ class PretrainingObjective:
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
             right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
             right_pairs = (outputs.seq_relationship_logits.argmax(-1) == batch["next_sentence_label"]).sum()
-        return {
+        measured = {
             "loss": outputs.loss.detach(),
             "mlm_loss": outputs.mlm_loss.detach(),
             "mlm_accuracy": right_tokens / counts["num_items_in_batch"],
-            "nsp_loss": outputs.nsp_loss.detach(),
-            "nsp_accuracy": right_pairs / max(counts["num_pairs_in_batch"], 1),
         }
+        if self.has_pairs:
+            measured["nsp_loss"] = outputs.nsp_loss.detach()
+            measured["nsp_accuracy"] = right_pairs / counts["num_pairs_in_batch"]
+        return measured
 
     def whole(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
         """Means over a whole set, from sums that were measured with counts of one."""
         tokens, pairs = counts["num_items_in_batch"], max(counts["num_pairs_in_batch"], 1)
         means = {name: sums[name] / (tokens if name.startswith("mlm") else pairs) for name in sums if name != "loss"}
-        return {"loss": means["mlm_loss"] + means["nsp_loss"], **means}
+        return {"loss": means["mlm_loss"] + means.get("nsp_loss", 0.0), **means}
 
 
 class ClassificationObjective:

@@ -1,6 +1,9 @@
 """Two processes under `accelerate launch` are one process: the same losses, the same weights."""
 
 import json
+import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +14,7 @@ from safetensors.torch import load_file
 from bertpre.launch import options_of_launch
 from bertpre.pretrain import pretrain
 from bertpre.recipe import load_recipe
-from tests.helpers import copy_run, read_metrics, run_process
+from tests.helpers import ROOT, copy_run, read_metrics, run_cli, run_process
 
 ASKED = ("--cpu", "--num_processes", "2")
 LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
@@ -135,3 +138,89 @@ def test_a_mistake_is_told_once_by_two_processes(tiny_modern_run: Path, tmp_path
     assert len(told) == 1
     assert "unknown key 'training.max_step'; did you mean 'training.max_steps'?" in told[0]
     assert not (target / "checkpoints").exists()
+
+
+def losses(run: Path) -> list[float]:
+    return [row["loss"] for row in read_metrics(run, "pretrain", "train")]
+
+
+FIFTY = ("training.optimizer=adamw", "training.max_steps=50", "training.eval_every=50")
+
+
+def test_fifty_steps_on_two_and_four_processes_are_those_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
+    runs = {count: copy_run(tiny_modern_run, tmp_path / str(count), "prepare") for count in (1, 2, 4)}
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={runs[1]}", *FIFTY]))
+    for count in (2, 4):
+        torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
+        done = launch("pretrain.py", tiny_modern_run, runs[count], *FIFTY, launcher=torchrun)
+        assert done.returncode == 0, done.stderr
+        assert processes_of(runs[count], "pretrain") == count
+        assert losses(runs[count]) == pytest.approx(losses(runs[1]), abs=1.5 * LOGGED_DIGIT)
+        tokens = [[row["tokens"] for row in read_metrics(run, "pretrain", "train")] for run in (runs[count], runs[1])]
+        assert tokens[0] == tokens[1]
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    whole = copy_run(tiny_modern_run, tmp_path / "whole", "prepare")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={whole}", "training.optimizer=adamw"]))
+    stopped = run_cli(
+        "pretrain", tiny_modern_run / "recipe.yaml", f"output_dir={target}", "training.optimizer=adamw",
+        code="import os, signal\nfrom bertpre.training.trainer import Trainer\nstep = Trainer.train_step\n"
+        "def told(self, *a):\n    if self.step == 3: os.kill(os.getpid(), signal.SIGTERM)\n    step(self, *a)\n"
+        "Trainer.train_step = told",
+    )  # fmt: skip
+    assert "stopped by SIGTERM at step 4" in stopped.stdout
+    done = launch("pretrain.py", tiny_modern_run, target, "training.optimizer=adamw")
+    assert "going on from step 4" in done.stdout
+    assert losses(target) == pytest.approx(losses(whole), abs=1.5 * LOGGED_DIGIT)
+
+
+def test_two_launchers_are_two_machines(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target, port = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), free_port()
+    address = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", str(port)]
+    script = [str(ROOT / "pretrain.py"), str(tiny_modern_run / "recipe.yaml"), f"output_dir={target}"]
+    machines = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", *address, "--node_rank", str(rank), *script],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)},
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    told = [machine.communicate(timeout=300)[0] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], told
+    assert ["pretrain: 10 steps" in text for text in told] == [True, False]
+    assert processes_of(target, "pretrain") == 2
+    assert losses(target)[:5] == pytest.approx(losses(tiny_modern_run)[:5], abs=1e-3)  # Muon rounds to bf16
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+SPREAD = "import bertpre.pretrain\nbertpre.pretrain.wants_shards = lambda accelerator: True\n"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_weights_spread_over_two_processes_train_as_on_one(
+    optimizer: str, tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    """As accelerate's FSDP would ask for; accelerate itself wants a GPU for it."""
+    spread, alone = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("spread", "alone"))
+    overrides = (f"training.optimizer={optimizer}", "training.phases.0.micro_batch_size=2")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
+    script = tmp_path / "pretrain.py"
+    script.write_text(f"{SPREAD}from bertpre.cli import launched\nlaunched('pretrain')\n")
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    done = launch(str(script), tiny_modern_run, spread, *overrides, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    tolerance = 1e-2 if optimizer == "muon" else 2 * LOGGED_DIGIT
+    assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
+    # What was saved is whole: one process goes on with it.
+    for folder in ("model", "checkpoints/step-00000010"):
+        shutil.rmtree(spread / folder)
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={spread}", *overrides]))
+    assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
