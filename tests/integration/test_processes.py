@@ -224,3 +224,13 @@ def test_weights_spread_over_two_processes_train_as_on_one(
         shutil.rmtree(spread / folder)
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={spread}", *overrides]))
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "recipes" / "accelerate").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_launch_configurations_are_accelerates(file: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(file))
+    assert config.mixed_precision == "no"
+    assert config.num_processes == {"one-gpu": 1, "eight-gpus": 8, "fsdp": 8, "nodes": 16}[file.stem]
+    assert f"recipes/accelerate/{file.name}" in (ROOT / "docs" / "distributed.md").read_text()
