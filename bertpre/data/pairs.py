@@ -1,6 +1,7 @@
 """Segment pairs for next-sentence prediction: documents of token ids -> spans of two segments and a label."""
 
 import random
+from bisect import bisect_left
 
 import numpy as np
 
@@ -60,9 +61,7 @@ def plan_pairs(
         sentence, end = first[document], first[document + 1]
         while sentence < end:
             target = room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
-            stop = sentence + 1
-            while stop < end and starts[stop] - starts[sentence] < target:
-                stop += 1
+            stop = bisect_left(starts, starts[sentence] + target, sentence + 1, end)
             cut = sentence + 1 + int(generator.random() * (stop - sentence - 1))  # at least one sentence in A
             a_start, a_end = starts[sentence], starts[cut]
             spans.append((a_start, a_end, a_end, starts[stop]))
@@ -77,8 +76,10 @@ def plan_pairs(
     planned[is_random_next, 2:] = random_segments(
         sentences, documents, np.array(owners)[is_random_next], lengths[is_random_next], generator
     )
-    cut_spans = [truncate_pair(*span, room, generator) for span in planned.tolist()]
-    return np.column_stack([np.array(cut_spans, dtype=np.int64), is_random_next])
+    is_too_long = planned[:, 1] - planned[:, 0] + planned[:, 3] - planned[:, 2] > room
+    for row in np.flatnonzero(is_too_long).tolist():
+        planned[row] = truncate_pair(*planned[row].tolist(), room, generator)
+    return np.column_stack([planned, is_random_next])
 
 
 def plan_swaps(
@@ -102,9 +103,7 @@ def plan_swaps(
         sentence, end = first[document], first[document + 1]
         while sentence < end:
             target = room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
-            stop = sentence + 1
-            while stop < end and starts[stop] - starts[sentence] < target:
-                stop += 1
+            stop = bisect_left(starts, starts[sentence] + target, sentence + 1, end)
             start, until = starts[sentence], starts[stop]
             middle = starts[sentence + 1 + int(generator.random() * (stop - sentence - 1))]
             middle = (start + until) // 2 if middle == until else middle

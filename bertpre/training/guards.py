@@ -3,6 +3,7 @@
 import math
 import signal
 import statistics
+import threading
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
@@ -23,7 +24,9 @@ class StopRequest:
     """Notes SIGTERM and SIGINT, so that the loop can save and stop between two steps; the second one kills at once."""
 
     def __init__(self, active: bool) -> None:
-        self.active, self.received, self.before = active, 0, {}
+        # Python lets the main thread alone handle signals.
+        self.active = active and threading.current_thread() is threading.main_thread()
+        self.received, self.before = 0, {}
 
     def __enter__(self) -> "StopRequest":
         if self.active:

@@ -159,6 +159,19 @@ def test_wandb_goes_on_in_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}
 
 
+@pytest.mark.slow  # wandb tries for half a minute
+def test_wandb_that_cannot_be_reached_costs_no_training(tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    code = "import os\nos.environ |= {'WANDB_MODE': 'online', 'WANDB_API_KEY': '0' * 40, "
+    code += "'WANDB_BASE_URL': 'http://127.0.0.1:9'}"
+    project = "training.wandb_project=films"
+    done = run_cli("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}", project, code=code)
+    assert done.returncode == 0, done.stderr
+    assert "wandb cannot be reached" in done.stderr
+    assert list((target / "wandb").glob("offline-run-*"))
+    assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
+
+
 def test_tensorboard_that_is_not_installed_is_one_message(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
