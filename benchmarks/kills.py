@@ -65,20 +65,26 @@ def killed_run(recipe: Path, folder: Path, kills: int, longest: float, draw: ran
     """Start, kill, start again, and at last let it end; returns how often it was in what."""
     happened = {"while_starting": 0, "while_writing": 0, "while_training": 0}
     for number in range(kills):
-        before = newest(folder)
+        before, left_over = newest(folder), being_written(folder)
         process = bertpre("pretrain", recipe, folder)
         time.sleep(draw.uniform(0, longest))
-        while number % 2 and process.poll() is None and not list((folder / "checkpoints").glob("*.partial")):
+        while number % 2 and process.poll() is None and being_written(folder) in ((), left_over):
             time.sleep(0.001)
         assert process.poll() is None, "it ended before the kill: more steps are needed"
         process.send_signal(signal.SIGKILL)
         process.wait()
-        if list((folder / "checkpoints").glob("*.partial")):
+        if being_written(folder) not in ((), left_over):
             happened["while_writing"] += 1
         else:
             happened["while_starting" if newest(folder) == before else "while_training"] += 1
     finish("pretrain", recipe, folder)
     return happened
+
+
+def being_written(folder: Path) -> tuple[tuple[str, int], ...]:
+    """The checkpoint that is half written, if there is one, with the number of its folder on the disk."""
+    partial = (folder / "checkpoints").glob("*.partial")
+    return tuple((path.name, path.stat().st_ino) for path in partial if path.exists())
 
 
 def newest(folder: Path) -> str:

@@ -112,9 +112,7 @@ class WorkingCopy:
 
     def collect_gradients(self, loss_scale: float = 1.0) -> None:
         """Move the copy's gradients to the masters, in fp32, without the factor that the loss had."""
-        if self.is_master:
-            return
-        for master, working in self.pairs:
+        for master, working in self.pairs if not self.is_master else ():
             # None: a weight that this batch did not use.
             master.grad = None if working.grad is None else working.grad.float()
             working.grad = None
