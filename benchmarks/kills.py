@@ -23,7 +23,7 @@ corpus: {path: sample, limit: 2000}
 tokenizer: {vocab_size: 4000}
 model: {architecture: modern, hidden_size: 128, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 256}
 training:
-  max_steps: 240
+  max_steps: 400
   global_batch_size: 16
   phases: [{share: 0.6, max_length: 64}, {share: 0.4, max_length: 128, global_batch_size: 32}]
   compile: false
@@ -100,8 +100,8 @@ def main(kills: int, seed: int) -> None:
         for folder in (whole, killed):
             finish("prepare", recipe, folder)
         seconds = finish("pretrain", recipe, whole)
-        # A kill comes after half of a start and a run on the average, so the steps suffice for all of them.
-        happened = killed_run(recipe, killed, kills, longest=7 + seconds / kills, draw=random.Random(seed))
+        # Short enough for the steps to suffice for all of them.
+        happened = killed_run(recipe, killed, kills, longest=6 + seconds / kills / 2, draw=random.Random(seed))
         line = {"benchmark": "kills", "kills": kills, **happened, "seconds_uninterrupted": round(seconds, 1)}
         same = {"same_weights": weights(whole) == weights(killed), "same_log": logged(whole) == logged(killed)}
         print(json.dumps(line | same))
