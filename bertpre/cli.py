@@ -83,6 +83,19 @@ def evaluate(recipe: RecipeName, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any text classifier.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="By default lines of stdin.")] = None,
+    file: Annotated[str | None, typer.Option(help="A file with one text a line.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text, with all probabilities.")] = False,
+) -> None:
+    """Label and probability of texts."""
+    from bertpre.predict import predict
+
+    predict(model, texts or [], file, as_json)
+
+
+@app.command()
 def run(recipe: RecipeName, overrides: Overrides = None) -> None:
     """prepare -> pretrain -> finetune -> evaluate -> report; finished stages are skipped."""
     from bertpre.recipe import load_recipe

@@ -14,7 +14,7 @@ import bertpre
 
 PACKAGE = Path(bertpre.__file__).parent
 HEAVY = ("torch", "transformers", "datasets", "accelerate", "numpy", "sklearn", "matplotlib", "wandb")
-VERBS = {"prepare", "pretrain", "finetune", "evaluate", "export", "hub", "doctor", "report", "run", "show"}
+VERBS = {"prepare", "pretrain", "finetune", "evaluate", "predict", "export", "hub", "doctor", "report", "run", "show"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""`bertpre predict` says of a text what `bertpre evaluate` said, by a run, its folder or a stock classifier."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from bertpre.data.classification import read_labelled
+from bertpre.recipe import load_recipe
+from tests.helpers import run_here
+
+
+def test_it_agrees_with_the_evaluation(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"))
+    texts = read_labelled(recipe.finetune, "test", recipe.evaluate.limit).texts
+    (tmp_path / "texts.txt").write_text("\n\n".join(text.replace("\n", " ") for text in texts))
+    assert run_here("predict", tiny_run, "--file", tmp_path / "texts.txt", "--json") == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    with (tiny_run / "predictions.csv").open() as stream:
+        known = list(csv.DictReader(stream))
+    assert len(told) == len(known) == len(texts)
+    for line, row in zip(told, known, strict=True):
+        assert line["probabilities"]["LABEL_1"] == pytest.approx(float(row["probability_1"]), abs=2e-5)
+        assert line["probability"] == max(line["probabilities"].values()) == line["probabilities"][line["label"]]
+
+
+def test_arguments_standard_input_and_a_stock_classifier(
+    tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_here("predict", tiny_modern_run, "A fine film.", "A dull one.") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == ["A fine film.", "A dull one."]
+    monkeypatch.setattr("sys.stdin", io.StringIO("A fine film.\n\nA dull one.\n"))
+    assert run_here("predict", tiny_modern_run / "finetuned") == 0
+    assert capsys.readouterr().out.splitlines() == lines
+    assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
+    capsys.readouterr()
+    assert run_here("predict", tmp_path / "stock" / "classifier", "A fine film.", "A dull one.") == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{run}", "--file", "/no/such/file"], "cannot be read as text"),
+        (["{run}", "--file", "/dev/null"], "no text to predict"),
+        (["/no/such/model", "text"], "is no text classifier"),
+        (["{run}/tokenizer", "text"], "is no text classifier"),
+    ],
+)
+def test_a_mistake_is_one_message(
+    arguments: list[str], words: str, tiny_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here("predict", *(argument.format(run=tiny_run) for argument in arguments)) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.splitlines()) == 1
