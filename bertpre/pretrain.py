@@ -219,8 +219,9 @@ def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -
     """Pairs in one forward pass; raises UserError where the global batch cannot be cut evenly."""
     size = phase.micro_batch_size or global_batch_size // num_processes
     if not size or global_batch_size % (size * num_processes):
+        section = "training.phases" if phase.global_batch_size else "training"
         raise UserError(
-            f"global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size "
+            f"{section}.global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size "
             f"({size}) times the number of processes ({num_processes})"
         )
     return size

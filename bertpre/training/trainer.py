@@ -281,6 +281,7 @@ class Trainer:
         if self.figures.get("step") != self.step:
             self.run_evaluation()
         self.save()
+        self.elapsed = self.clock()
 
     def stop(self, signal_number: int) -> None:
         """Save, say how to go on, and end the process without an error."""
