@@ -204,7 +204,7 @@ def free_port() -> int:
 SPREAD = "import bertpre.pretrain\nbertpre.pretrain.wants_shards = lambda accelerator: True\n"
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("lamb", marks=pytest.mark.slow), "muon"])
 def test_weights_spread_over_two_processes_train_as_on_one(
     optimizer: str, tiny_modern_run: Path, tmp_path: Path
 ) -> None:
