@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bertpre.errors import UserError
 
@@ -15,6 +15,15 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
+
+
+def check_duration(value: str) -> str:
+    """The duration as it is written; raises ValueError where `seconds` cannot read it."""
+    seconds(value)
+    return value
+
+
+Lasting = Annotated[str, AfterValidator(check_duration)]
 
 
 class Section(BaseModel):
@@ -107,7 +116,7 @@ class Training(Section):
     init: str | None = None  # go on from this model: a folder or Hub id of bertpre, bert or modernbert
     max_steps: Count | None = None  # training ends at whichever of the three comes first
     max_tokens: Count | None = None  # padding not counted
-    budget: str | None = None  # wall clock, e.g. 45m; the last evaluation is within it
+    budget: Lasting | None = None  # wall clock, e.g. 45m; the last evaluation is within it
     global_batch_size: Count = 256  # pairs an optimizer step, over all processes
     phases: Annotated[list[Phase], Field(min_length=1)] = [Phase()]
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"  # fp16: for GPUs that do not multiply bf16
@@ -133,13 +142,6 @@ class Training(Section):
     tensorboard: bool = False  # event files too; needs the extra `tensorboard`
     price_per_hour: Rate | None = None  # of the machine; the log then shows what the run has cost
 
-    @field_validator("budget")
-    @classmethod
-    def check_budget(cls, value: str | None) -> str | None:
-        if value is not None:
-            seconds(value)
-        return value
-
     @model_validator(mode="after")
     def check(self) -> "Training":
         if self.max_steps is None and self.max_tokens is None and self.budget is None:
@@ -158,14 +160,7 @@ class Checkpoint(Section):
 
     every: Count = 1000  # steps
     keep: Count = 2  # the newest
-    keep_every: str | None = None  # of the older ones, the first in each stretch of this much training, e.g. 6h
-
-    @field_validator("keep_every")
-    @classmethod
-    def check_keep_every(cls, value: str | None) -> str | None:
-        if value is not None:
-            seconds(value)
-        return value
+    keep_every: Lasting | None = None  # of the older ones, the first in each stretch of this much training, e.g. 6h
 
 
 class Finetune(Section):
