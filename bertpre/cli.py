@@ -83,6 +83,17 @@ def evaluate(recipe: RecipeName, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def baseline(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """Bags of words and the network without pretraining, on the same examples, in one table."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.baseline import baseline
+
+    baseline(loaded)
+
+
+@app.command()
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any text classifier.")],
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="By default lines of stdin.")] = None,

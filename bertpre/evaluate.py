@@ -1,99 +1,155 @@
 """`bertpre evaluate`: the classifier on the test split, read once, beside a bag of words."""
 
-import csv
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.metrics import accuracy_score, f1_score
 
-from bertpre.data.classification import LabelledTexts, collate_texts, encode_texts, in_slices, read_labelled
-from bertpre.data.tokenizer import load_tokenizer
+from bertpre.bags import words_classifier
+from bertpre.data.labelled import Examples, encode_examples, read_examples
 from bertpre.errors import UserError
-from bertpre.finetune import require_finetune, split_off_validation
-from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
-from bertpre.recipe import Recipe
+from bertpre.finetune import infer, read_parts, require_finetune, true_labels
+from bertpre.recipe import METRICS, Recipe
 from bertpre.run_directory import claim, write_results
 from bertpre.runtime import choose_dtype, start_accelerator
+from bertpre.scores import score, spread
+from bertpre.starting_point import load_own_tokenizer
+from bertpre.training.tasks import Task
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
+
+WORST, EXCERPT = 10, 400  # mistakes in the report; characters of each
 
 
 def evaluate(recipe: Recipe) -> dict[str, Any]:
-    """Measure the fine-tuned classifier on the test split; returns the figures for `results.json`."""
+    """Measure the fine-tuned classifier on the test split; returns the figures for `results.json`.
+
+    Where there are several seeds all of them are measured, and mean and deviation given too.
+    """
     settings, folder = require_finetune(recipe), claim(recipe)
     if not (folder / "finetuned").exists():
         raise UserError(f"no classifier in {folder}/finetuned: run `bertpre finetune` first")
     start = time.perf_counter()
-    test = read_labelled(settings, recipe.evaluate.split, recipe.evaluate.limit)
-    device = start_accelerator().device
-    model = (
-        BertPreForSequenceClassification.from_pretrained(folder / "finetuned", dtype=torch.float32).to(device).eval()
-    )
-    tokenizer = load_tokenizer(folder / "finetuned")
-    rows = encode_texts(tokenizer, test.texts, settings.max_length, settings.truncation)
-    dtype = choose_dtype(recipe.training.precision, device)
-    probabilities = predict(model, tokenizer, rows, recipe.evaluate.batch_size, dtype)
-    predictions = probabilities.argmax(axis=1)
-    write_predictions(folder / "predictions.csv", test.labels, probabilities)
-    figures: dict[str, Any] = {
-        "accuracy": float(accuracy_score(test.labels, predictions)),
-        "f1": float(f1_score(test.labels, predictions, average="binary" if probabilities.shape[1] == 2 else "macro")),
-        "examples": len(test.texts),
-        "seconds": time.perf_counter() - start,
-    }
-    if recipe.evaluate.bag_of_words:
-        training, _ = split_off_validation(recipe, read_labelled(settings, settings.split, settings.limit))
-        figures["bag_of_words"] = bag_of_words(training, test)
+    training, _ = read_parts(recipe)
+    test = read_test(recipe, training.classes)
+    labels, outputs = predict_test(recipe, folder / "finetuned", test)
+    figures = score(settings.task, labels, outputs, test.classes) | {"examples": len(test)}
+    write_predictions(folder / "predictions.parquet", test, labels, outputs)
+    figures["mistakes"] = worst_mistakes(settings.task, test, outputs)
+    if settings.seeds > 1:
+        figures["seeds"] = over_seeds(recipe, folder, test)
+    figures["seconds"] = time.perf_counter() - start
+    if recipe.evaluate.bag_of_words and settings.task == "classification":
+        before = time.perf_counter()
+        predicted = words_classifier(training)(test)
+        words = score(settings.task, test.labels, predicted, test.classes)
+        figures["bag_of_words"] = {"accuracy": words["accuracy"], "seconds": time.perf_counter() - before}
     write_results(folder, "evaluate", figures)
-    print(f"evaluate: accuracy {figures['accuracy']:.4f}, F1 {figures['f1']:.4f} on {figures['examples']:,} test texts")
+    print(f"evaluate: {summary(settings.task, figures)} on {len(test):,} test texts")
     return figures
 
 
-def predict(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    rows: list[np.ndarray],
-    batch_size: int,
-    dtype: torch.dtype,
-) -> np.ndarray:
-    """Class probabilities (number of rows, number of classes); rows of like length are padded together."""
-    order = np.argsort([len(row) for row in rows], kind="stable")
-    probabilities = np.zeros((len(rows), model.config.num_labels))
-    for part in in_slices(len(rows), batch_size):
-        indices = order[part]
-        longest = max(len(rows[index]) for index in indices)
-        batch = collate_texts(
-            [rows[index] for index in indices], np.zeros(len(indices)), longest, tokenizer.pad_token_id
-        )
-        inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-        with torch.no_grad(), torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
-            logits = model(**inputs).logits
-        probabilities[indices] = logits.float().softmax(-1).cpu().numpy()
-    return probabilities
+def read_test(recipe: Recipe, classes: tuple[str, ...]) -> Examples:
+    """The test split, with the training split's classes."""
+    settings, wanted = recipe.finetune, recipe.evaluate
+    return read_examples(settings, wanted.split, wanted.limit, path=wanted.path or settings.path, classes=classes)
 
 
-def write_predictions(file: Path, labels: np.ndarray, probabilities: np.ndarray) -> None:
-    """One line a text, in the split's order: its label and the probability of each class."""
-    with file.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["label", *(f"probability_{number}" for number in range(probabilities.shape[1]))])
-        writer.writerows(
-            [label, *(f"{value:.6f}" for value in row)] for label, row in zip(labels, probabilities, strict=True)
-        )
+def predict_test(recipe: Recipe, folder: Path, test: Examples) -> tuple[Any, Any]:
+    """The labels of the test split and what the classifier in `folder` makes of it."""
+    model, tokenizer = load_classifier(folder, recipe.finetune.task, test.classes)
+    accelerator = start_accelerator()
+    settings, task = recipe.finetune, Task(recipe.finetune.task, test.classes)
+    encoded = encode_examples(tokenizer, test, settings.max_length, settings.truncation)
+    dtype = choose_dtype(recipe.training.precision, accelerator.device)
+    model.to(accelerator.device)
+    outputs = infer(model, task, encoded, tokenizer.pad_token_id, dtype, accelerator, recipe.evaluate.batch_size)
+    return true_labels(task, encoded), outputs
 
 
-def bag_of_words(training: LabelledTexts, test: LabelledTexts) -> dict[str, float]:
-    """TF-IDF of single words and logistic regression, trained on the same examples: what 20 seconds of work give."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
+def load_classifier(folder: Path, kind: str, classes: tuple[str, ...]) -> tuple["PreTrainedModel", Any]:
+    """A fine-tuned model and its tokenizer; raises UserError where its classes are not those of the recipe."""
+    import transformers
 
-    start = time.perf_counter()
-    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2)
-    features = vectorizer.fit_transform(training.texts)
-    classifier = LogisticRegression(C=10, max_iter=1000).fit(features, training.labels)
-    accuracy = classifier.score(vectorizer.transform(test.texts), test.labels)
-    return {"accuracy": float(accuracy), "seconds": time.perf_counter() - start}
+    import bertpre.model  # noqa: F401  registers its classes
+
+    auto_class = getattr(transformers, Task(kind, classes).auto_class)
+    model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
+    known = tuple(model.config.id2label[number] for number in range(model.config.num_labels))
+    if known != classes:
+        raise UserError(f"the classifier in {folder} knows {', '.join(known)}; the labels are {', '.join(classes)}")
+    return model, load_own_tokenizer(str(folder))
+
+
+def over_seeds(recipe: Recipe, folder: Path, test: Examples) -> dict[str, Any]:
+    """Mean, deviation and each value of the task's main figures over the classifiers of all seeds."""
+    rows = []
+    for seed in range(recipe.seed, recipe.seed + recipe.finetune.seeds):
+        labels, outputs = predict_test(recipe, folder / "seeds" / str(seed), test)
+        measured = score(recipe.finetune.task, labels, outputs, test.classes)
+        rows.append({name: value for name, value in measured.items() if isinstance(value, float)})
+    return {name: spread([row[name] for row in rows]) for name in rows[0]}
+
+
+def write_predictions(file: Path, test: Examples, labels: Any, outputs: Any) -> None:
+    """One row a text, in the split's order: name, text, label, prediction, and what the model gives each class."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    columns: dict[str, Any] = {"id": test.ids, "text": test.texts}
+    if test.pairs is not None:
+        columns["text_pair"] = test.pairs
+    if isinstance(labels, list):  # words
+        name = test.classes.__getitem__
+        columns["labels"] = [list(map(name, row)) for row in labels]
+        columns["predictions"] = [list(map(name, row.argmax(-1))) for row in outputs]
+    elif outputs.ndim == 1:  # numbers
+        columns |= {"label": labels, "prediction": outputs}
+    else:
+        if labels.ndim == 1:
+            columns["label"] = [test.classes[label] for label in labels]
+            columns["prediction"] = [test.classes[label] for label in outputs.argmax(-1)]
+        else:
+            columns |= {f"label_{name}": labels[:, number] for number, name in enumerate(test.classes)}
+        columns |= {f"probability_{name}": outputs[:, number] for number, name in enumerate(test.classes)}
+    write_table(pa.table(columns), file)
+
+
+def worst_mistakes(kind: str, test: Examples, outputs: Any) -> list[dict[str, Any]]:
+    """The texts that the model was surest of and wrong about; of numbers, furthest from."""
+    if kind not in ("classification", "regression"):
+        return []
+    if kind == "regression":
+        wrong_by = np.abs(test.labels - outputs)
+    else:
+        predicted = outputs.argmax(-1)
+        wrong_by = np.where(predicted != test.labels, outputs.max(-1), -1.0)
+    worst = [index for index in np.argsort(-wrong_by, kind="stable")[:WORST] if wrong_by[index] > 0]
+    rows = []
+    for index in worst:
+        text = test.texts[index] if test.pairs is None else f"{test.texts[index]} | {test.pairs[index]}"
+        row = {"id": test.ids[index], "text": text if len(text) <= EXCERPT else f"{text[:EXCERPT]} ..."}
+        if kind == "regression":
+            row |= {"label": float(test.labels[index]), "prediction": float(outputs[index])}
+        else:
+            names = {"label": test.classes[test.labels[index]], "prediction": test.classes[predicted[index]]}
+            row |= names | {"probability": float(outputs[index].max())}
+        rows.append(row)
+    return rows
+
+
+def summary(kind: str, figures: dict[str, Any]) -> str:
+    """The main figures in a line, with their intervals."""
+    names = [name for name in METRICS[kind] if name != "loss"]
+    parts = []
+    for name in names:
+        low, high = figures["intervals"].get(name, (None, None))
+        between = "" if low is None else f" (95 % between {low:.4f} and {high:.4f})"
+        parts.append(f"{name} {figures[name]:.4f}{between if name == names[0] else ''}")
+    if "seeds" in figures:
+        over = figures["seeds"][names[0]]
+        parts.append(f"over {len(over['values'])} seeds {over['mean']:.4f} ± {over['deviation']:.4f}")
+    return ", ".join(parts)

@@ -1,7 +1,11 @@
-"""`bertpre finetune`: pretrained model + labelled texts -> classifier."""
+"""`bertpre finetune`: a model + labelled texts -> classifier; and `fit`, which every verb that trains one calls."""
 
+import copy
+import json
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,35 +13,46 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch import nn
+from accelerate.utils import gather_object
 
-from bertpre.data.classification import LabelledTexts, collate_texts, encode_texts, in_slices, read_labelled
+from bertpre.data.labelled import IGNORED, Encoded, Examples, collate, encode_examples, in_slices, read_examples
 from bertpre.data.sampler import Position
-from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
-from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
-from bertpre.pretrain import build_config
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results, write_text
 from bertpre.runtime import choose_compile, choose_dtype, manifest, start_accelerator
+from bertpre.scores import score, spread
+from bertpre.starting_point import load_start
 from bertpre.training.guards import SpikeWatch
-from bertpre.training.metrics import Batch, ClassificationObjective
+from bertpre.training.metrics import Batch
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.tasks import Task, TaskModel, TaskObjective, build_task
 from bertpre.training.trackers import MetricsLog, start_trackers
-from bertpre.training.trainer import StepBatch, Trainer, evaluate_batches
+from bertpre.training.trainer import StepBatch, Trainer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-LENGTH_MULTIPLE = 64
+LENGTH_MULTIPLE = 64  # torch.compile makes one program for each length
+FIGURES = "figures.json"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier and how its training went."""
+
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    task: Task
+    figures: dict[str, Any]
 
 
 @one_at_a_time
 def finetune(recipe: Recipe) -> dict[str, Any]:
-    """Fine-tune a classifier on the recipe's labelled texts; returns the figures for `results.json`.
+    """Train a classifier on the recipe's labelled texts, for each seed; returns the figures for `results.json`.
 
-    The epoch with the best accuracy on a validation part of the training split is kept.
+    The epoch with the best figure on the validation part is kept, and of several seeds the best one's classifier.
     """
     settings = require_finetune(recipe)
     accelerator = start_accelerator()
@@ -45,34 +60,20 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
         claim(recipe)
     accelerator.wait_for_everyone()
     start, folder = time.perf_counter(), Path(recipe.output_dir)
-    tokenizer = load_tokenizer(folder / "tokenizer")
-    training, validation = split_off_validation(recipe, read_labelled(settings, settings.split, settings.limit))
-    dtype = choose_dtype(recipe.training.precision, accelerator.device)
-    model = build_classifier(recipe, folder, tokenizer, num_labels=int(training.labels.max()) + 1)
-    data = LabelledData(training, tokenizer, settings, accelerator, recipe.seed)
-    held_out = LabelledData(validation, tokenizer, settings, accelerator, recipe.seed)
-    keeper = BestEpoch(accelerator, model, held_out, dtype)
-    trainer = build_trainer(recipe, accelerator, model, data, keeper, dtype, folder)
-    trainer.train()
-    trainer.log.close()
-    keeper.restore()
-    figures = {
-        "seconds": time.perf_counter() - start,
-        "epochs": settings.epochs,
-        "best_epoch": keeper.best_step // data.steps_per_epoch,
-        "examples": len(training.texts),
-        "init": settings.init,
-        "validation": {"accuracy": keeper.best_accuracy, "examples": len(validation.texts)},
-    }
+    training, validation = read_parts(recipe)
+    seeds = range(recipe.seed, recipe.seed + settings.seeds)
+    each = [fit_seed(recipe, training, validation, seed, accelerator) for seed in seeds]
+    best = best_of(each, settings)
+    figures = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
+    if settings.seeds > 1:
+        figures |= {"seeds": each, "spread": spread_of(each)}
     if accelerator.is_main_process:
+        if settings.seeds > 1:
+            keep_classifier(folder, seeds[best])
+        dtype = choose_dtype(recipe.training.precision, accelerator.device)
         write_manifest(folder, "finetune", manifest(accelerator.device, dtype, accelerator.num_processes))
-        model.save_pretrained(folder / "finetuned")
-        tokenizer.save_pretrained(folder / "finetuned")
         write_results(folder, "finetune", figures)
-        print(
-            f"finetune: validation accuracy {keeper.best_accuracy:.4f} after epoch "
-            f"{figures['best_epoch']} of {settings.epochs}, {figures['seconds']:.0f} s"
-        )
+        print(closing_line(figures, settings))
     accelerator.wait_for_everyone()
     return figures
 
@@ -84,68 +85,186 @@ def require_finetune(recipe: Recipe) -> Finetune:
     return recipe.finetune
 
 
-def split_off_validation(recipe: Recipe, labelled: LabelledTexts) -> tuple[LabelledTexts, LabelledTexts]:
-    """Training and validation part, drawn by the seed alone; raises UserError where one would be empty."""
-    order = np.random.default_rng([recipe.seed, 1]).permutation(len(labelled.texts))
-    count = round(len(order) * recipe.finetune.validation_fraction)
-    if not 0 < count < len(order):
-        raise UserError(
-            f"finetune.validation_fraction: {recipe.finetune.validation_fraction} of {len(order)} texts leaves nothing "
-            "to choose the best epoch on; give more texts or a larger fraction"
-        )
-    return labelled.subset(order[count:]), labelled.subset(order[:count])
+def read_parts(recipe: Recipe) -> tuple[Examples, Examples | None]:
+    """Training and validation part, checked; None where the recipe wants no validation."""
+    settings = require_finetune(recipe)
+    training = read_examples(settings, settings.split, settings.limit)
+    if settings.validation_path or settings.validation_split:
+        split = settings.validation_split or "train"
+        path = settings.validation_path or settings.path
+        return training, read_examples(settings, split, path=path, classes=training.classes)
+    return split_off_validation(recipe, training)
 
 
-def build_classifier(
-    recipe: Recipe, folder: Path, tokenizer: "PreTrainedTokenizerBase", num_labels: int
-) -> BertPreForSequenceClassification:
-    """A classifier on the encoder that `finetune.init` names: `pretrained`, `random`, or a folder or Hub id."""
+def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples | None]:
+    """Training and validation part, drawn by the recipe's seed alone, in blocks of neighbouring examples.
+
+    Raises UserError where the validation part would be empty, or have only one class.
+    """
     settings = recipe.finetune
-    torch.manual_seed(recipe.seed)
-    choices = {"num_labels": num_labels, "classifier_dropout": settings.dropout, "classifier_pooling": settings.pooling}
-    if settings.init == "random":
-        config = build_config(recipe, tokenizer)
-        for name, value in choices.items():
-            setattr(config, name, value)
-        return BertPreForSequenceClassification(config)
-    source = folder / "model" if settings.init == "pretrained" else settings.init
-    if settings.init == "pretrained" and not source.exists():
-        raise UserError(f"no pretrained model in {source}: run `bertpre pretrain` first, or set finetune.init=random")
-    try:
-        model = BertPreForSequenceClassification.from_pretrained(source, dtype=torch.float32, **choices)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"finetune.init: no bertpre model in {str(source)!r}: {str(error).strip().splitlines()[0]}"
-        ) from None
-    if model.config.vocab_size != len(tokenizer):
-        raise UserError(
-            f"finetune.init: the model in {source} has {model.config.vocab_size} tokens, "
-            f"this run's tokenizer {len(tokenizer)}"
-        )
-    return model
+    if not settings.validation_fraction:
+        return examples, None
+    blocks = np.arange(len(examples)) // settings.validation_block
+    order = np.random.default_rng([recipe.seed, 1]).permutation(blocks[-1] + 1)
+    count = round(len(order) * settings.validation_fraction)
+    is_held_out = np.isin(blocks, order[:count])
+    shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
+    training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
+    too_small = f"finetune.validation_fraction: {settings.validation_fraction} of {len(examples)} examples"
+    remedy = "give more examples or a larger fraction, or 0 to keep the last epoch"
+    if not 0 < count < len(order):
+        raise UserError(f"{too_small} leaves nothing to choose the best epoch on; {remedy}")
+    if settings.task == "classification" and len(set(validation.labels.tolist())) < 2:
+        raise UserError(f"{too_small} is too small a validation part: it has one class only; {remedy}")
+    return training, validation
 
 
-class LabelledData:
-    """The batches of fine-tuning: a `Source` for the trainer, and all texts in order for an evaluation."""
+# ---- seeds -----------------------------------------------------------------------------------------------------------
+
+
+def fit_seed(
+    recipe: Recipe, training: Examples, validation: Examples | None, seed: int, accelerator: Accelerator
+) -> dict[str, Any]:
+    """Train and save the classifier of one seed, unless that was done before; returns its figures."""
+    settings, folder = recipe.finetune, Path(recipe.output_dir)
+    is_only = settings.seeds == 1
+    target = folder / "finetuned" if is_only else folder / "seeds" / str(seed)
+    told = settings.model_dump(exclude={"seeds"})
+    if not is_only and (target / FIGURES).exists():
+        known = json.loads((target / FIGURES).read_text())
+        if known["settings"] == told:
+            print(f"finetune: seed {seed} is finished")
+            return known["figures"]
+    is_main = accelerator.is_main_process
+    stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
+    trackers = start_trackers(folder, "finetune", recipe.training, recipe.model_dump()) if is_main else []
+    log = MetricsLog(folder / "metrics.jsonl", stage, is_main, trackers)
+    fitted = fit(recipe, training, validation, settings.init, seed, accelerator, log)
+    if is_main:
+        fitted.model.save_pretrained(target)
+        fitted.tokenizer.save_pretrained(target)
+        if not is_only:
+            write_text(target / FIGURES, json.dumps({"settings": told, "figures": fitted.figures}, indent=2))
+    accelerator.wait_for_everyone()
+    return fitted.figures
+
+
+def best_of(each: list[dict[str, Any]], settings: Finetune) -> int:
+    """Which seed's classifier is the best in validation; the first one without validation."""
+    if not settings.has_validation:
+        return 0
+    return int(np.argmax([goodness(figures["validation"], settings.best_by) for figures in each]))
+
+
+def goodness(figures: dict[str, Any], metric: str) -> float:
+    """A figure for which more is better."""
+    return -figures[metric] if metric == "loss" else figures[metric]
+
+
+def spread_of(each: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and deviation over the seeds of every validation figure."""
+    rows = [figures.get("validation", {}) for figures in each]
+    return {name: spread([row[name] for row in rows]) for name in rows[0] if name != "examples"}
+
+
+def keep_classifier(folder: Path, seed: int) -> None:
+    """Copy one seed's classifier to where the run's classifier lies."""
+    partial = folder / "finetuned.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(folder / "seeds" / str(seed), partial, ignore=shutil.ignore_patterns(FIGURES))
+    shutil.rmtree(folder / "finetuned", ignore_errors=True)
+    partial.rename(folder / "finetuned")
+
+
+def closing_line(figures: dict[str, Any], settings: Finetune) -> str:
+    """What is said at the end."""
+    text = f"finetune: {figures['seconds']:.0f} s"
+    if "validation" in figures:
+        metric = settings.best_by
+        where = f"after epoch {figures['best_epoch']} of {figures['epochs']}"
+        text += f"; validation {metric} {figures['validation'][metric]:.4f} {where} (seed {figures['seed']})"
+    if "spread" in figures and figures["spread"]:
+        over = figures["spread"][metric]
+        text += f"; over {settings.seeds} seeds {over['mean']:.4f} ± {over['deviation']:.4f}"
+    return text
+
+
+# ---- one training ----------------------------------------------------------------------------------------------------
+
+
+def fit(
+    recipe: Recipe,
+    training: Examples,
+    validation: Examples | None,
+    init: str,
+    seed: int,
+    accelerator: Accelerator,
+    log: MetricsLog,
+) -> Fitted:
+    """Train one classifier from `init`, with the recipe's settings."""
+    start, settings = time.perf_counter(), recipe.finetune
+    task = build_task(settings, training)
+    model, tokenizer = load_start(recipe, init, task, seed)
+    model.to(accelerator.device)
+    dtype = choose_dtype(recipe.training.precision, accelerator.device)
+    cut = partial(encode_examples, tokenizer, max_length=settings.max_length, truncation=settings.truncation)
+    data = TrainingBatches(cut(training), tokenizer.pad_token_id, settings, accelerator, seed)
+    epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
+    wrapped = TaskModel(model, task)
+    best = None
+    if validation is not None:
+        held_out = cut(validation)
+        measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
+        best = BestEpoch(model, measure, settings)
+    trainer = Trainer(
+        accelerator=accelerator,
+        model=wrapped,
+        optimizers=build_optimizers(
+            wrapped,
+            "adamw",
+            settings.learning_rate,
+            settings.weight_decay,
+            adam_beta2=recipe.training.adam_beta2,
+            layer_decay=settings.layer_decay,
+        ),
+        source=data,
+        objective=TaskObjective(task),
+        duration=Duration(max_steps=epochs * data.steps_per_epoch),
+        lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
+        log=log,
+        dtype=dtype,
+        compile=choose_compile(recipe.training.compile, accelerator.device),
+        max_grad_norm=recipe.training.max_grad_norm,
+        seed=seed,
+        log_every=recipe.training.log_every,
+        eval_every=data.steps_per_epoch,
+        evaluate=best,
+        evaluate_first=False,
+        is_enough=best.is_enough if best else bool,
+        watches=[SpikeWatch()],
+        price_per_hour=recipe.training.price_per_hour,
+    )
+    trainer.train()
+    log.close()
+    figures = {"seed": seed, "epochs": epochs, "examples": len(training)}
+    if best is not None:
+        best.restore()
+        figures |= {"best_epoch": best.best_step // data.steps_per_epoch}
+        figures |= {"validation": best.best | {"examples": len(validation)}}
+    return Fitted(model.eval(), tokenizer, task, figures | {"seconds": time.perf_counter() - start})
+
+
+class TrainingBatches:
+    """The batches of fine-tuning: texts of like length together, in an order that seed and epoch give."""
 
     def __init__(
-        self,
-        labelled: LabelledTexts,
-        tokenizer: "PreTrainedTokenizerBase",
-        settings: Finetune,
-        accelerator: Accelerator,
-        seed: int,
+        self, encoded: Encoded, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
     ) -> None:
-        self.rows = encode_texts(tokenizer, labelled.texts, settings.max_length, settings.truncation)
-        self.lengths = np.array([len(row) for row in self.rows])
-        self.labels, self.seed, self.accelerator = labelled.labels, seed, accelerator
+        self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
+        self.batch_size, self.max_length = settings.batch_size, settings.max_length
+        self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
-        self.batch_size, self.max_length, self.pad_token_id = (
-            settings.batch_size,
-            settings.max_length,
-            tokenizer.pad_token_id,
-        )
-        self.steps_per_epoch = -(-len(self.rows) // settings.batch_size)
+        self.steps_per_epoch = -(-len(self.lengths) // settings.batch_size)
         if settings.batch_size % accelerator.num_processes:
             raise UserError(
                 f"finetune.batch_size is {settings.batch_size}: it must be a multiple of the number of processes "
@@ -175,7 +294,7 @@ class LabelledData:
         """
         if self.planned is None or self.planned[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
-            count, size = len(self.rows), self.batch_size
+            count, size = len(self.lengths), self.batch_size
             shuffles = -(-self.steps_per_epoch * size // count)
             order = np.concatenate([generator.permutation(count) for _ in range(shuffles)])[
                 : self.steps_per_epoch * size
@@ -187,76 +306,88 @@ class LabelledData:
             self.planned = (epoch, generator.permutation(np.concatenate(groups).reshape(-1, size)))
         return self.planned[1]
 
-    def in_order(self) -> Iterator[Batch]:
-        """This process's share of all texts, once, on the device."""
-        indices = np.arange(len(self.rows))[self.accelerator.process_index :: self.accelerator.num_processes]
-        for part in in_slices(len(indices), self.batch_size):
-            batch = self.collate(indices[part])
-            yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
-
     def collate(self, indices: np.ndarray) -> Batch:
-        """The texts at `indices` as a batch."""
-        rows = [self.rows[index] for index in indices]
-        # A few lengths only: torch.compile makes one program for each.
-        longest = min(self.max_length, -(-max(map(len, rows)) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
-        return collate_texts(rows, self.labels[indices], longest, self.pad_token_id)
+        """The texts at `indices` as a batch, of one of a few lengths."""
+        longest = int(self.lengths[indices].max())
+        length = min(self.max_length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+        return collate(self.encoded, indices, length, self.pad_token_id)
 
 
 class BestEpoch:
-    """Evaluates after each epoch and keeps the weights of the best one."""
+    """Measures after each epoch, keeps the weights of the best one, and knows when no better one is to be expected."""
 
-    def __init__(self, accelerator: Accelerator, model: nn.Module, held_out: LabelledData, dtype: torch.dtype) -> None:
-        self.accelerator, self.model, self.held_out, self.dtype = accelerator, model, held_out, dtype
-        self.best_accuracy, self.best_step, self.weights = -1.0, 0, {}
+    def __init__(self, model: "PreTrainedModel", measure: Callable[[], dict[str, Any]], settings: Finetune) -> None:
+        self.model, self.measure, self.settings = model, measure, settings
+        self.best: dict[str, Any] = {}
+        self.best_step, self.without_better, self.weights = 0, 0, {}
 
     def __call__(self, step: int) -> dict[str, float]:
         """Figures on the validation part; remembers the weights where they are the best so far."""
-        objective = ClassificationObjective()
-        figures = evaluate_batches(self.accelerator, self.model, objective, self.held_out.in_order(), self.dtype)
-        if figures["accuracy"] > self.best_accuracy:
-            self.best_accuracy, self.best_step = figures["accuracy"], step
+        measured = self.measure()
+        figures = {name: value for name, value in measured.items() if isinstance(value, float)}
+        metric = self.settings.best_by
+        self.without_better += 1
+        if not self.best or goodness(figures, metric) > goodness(self.best, metric):
+            self.best, self.best_step, self.without_better = figures, step, 0
             self.weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         return figures
+
+    def is_enough(self) -> bool:
+        """Whether `patience` epochs have brought nothing better."""
+        return self.settings.patience is not None and self.without_better >= self.settings.patience
 
     def restore(self) -> None:
         """Put the best weights back."""
         self.model.load_state_dict(self.weights)
 
 
-def build_trainer(
-    recipe: Recipe,
-    accelerator: Accelerator,
-    model: nn.Module,
-    data: LabelledData,
-    keeper: BestEpoch,
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def measure_model(
+    model: "PreTrainedModel",
+    task: Task,
+    encoded: Encoded,
+    pad_token_id: int,
     dtype: torch.dtype,
-    folder: Path,
-) -> Trainer:
-    """Unpack the recipe into the trainer's parts."""
-    settings, training = recipe.finetune, recipe.training
-    model.to(accelerator.device)
-    if accelerator.device.type == "cpu":
-        model.set_attn_implementation("eager")
-    is_main = accelerator.is_main_process
-    trackers = start_trackers(folder, "finetune", training, recipe.model_dump()) if is_main else []
-    return Trainer(
-        accelerator=accelerator,
-        model=model,
-        optimizers=build_optimizers(
-            model, "adamw", settings.learning_rate, settings.weight_decay, adam_beta2=training.adam_beta2
-        ),
-        source=data,
-        objective=ClassificationObjective(),
-        duration=Duration(max_steps=settings.epochs * data.steps_per_epoch),
-        lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
-        log=MetricsLog(folder / "metrics.jsonl", "finetune", is_main, trackers),
-        dtype=dtype,
-        compile=choose_compile(training.compile, accelerator.device),
-        max_grad_norm=training.max_grad_norm,
-        seed=recipe.seed,
-        log_every=training.log_every,
-        eval_every=data.steps_per_epoch,
-        evaluate=keeper,
-        watches=[SpikeWatch()],
-        price_per_hour=training.price_per_hour,
-    )
+    accelerator: Accelerator,
+    batch_size: int = 64,
+) -> dict[str, Any]:
+    """The task's figures on encoded examples, each process working through its share."""
+    outputs = infer(model, task, encoded, pad_token_id, dtype, accelerator, batch_size)
+    return score(task.kind, true_labels(task, encoded), outputs, task.classes)
+
+
+def true_labels(task: Task, encoded: Encoded) -> Any:
+    """The labels; of words, those that the encoding has room for."""
+    return [row[row != IGNORED] for row in encoded.labels] if task.kind == "tokens" else encoded.labels
+
+
+def infer(
+    model: "PreTrainedModel",
+    task: Task,
+    encoded: Encoded,
+    pad_token_id: int,
+    dtype: torch.dtype,
+    accelerator: Accelerator,
+    batch_size: int = 64,
+) -> Any:
+    """`Task.outputs` for every example, in order, on every process; of words, a list with (W, C) for each text."""
+    working = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
+    was_training = working.training
+    working.eval()
+    order = np.argsort(encoded.lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
+    found: list[tuple[int, np.ndarray]] = []
+    for part in in_slices(len(order), batch_size):
+        indices = order[part]
+        batch = collate(encoded, indices, int(encoded.lengths[indices].max()), pad_token_id)
+        labels = batch.pop("labels")
+        with torch.no_grad():
+            logits = working(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
+        rows = task.outputs(logits.float())
+        if task.kind == "tokens":
+            rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORED).numpy(), strict=True)]
+        found += zip(indices.tolist(), rows, strict=True)
+    working.train(was_training)
+    in_order = [row for _, row in sorted(gather_object(found), key=lambda each: each[0])]
+    return in_order if task.kind == "tokens" else np.stack(in_order)

@@ -1,4 +1,4 @@
-"""`bertpre predict`: label and probability of texts, by a run's classifier or any other."""
+"""`bertpre predict`: what a run's classifier, or any other, says of texts."""
 
 import json
 import sys
@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from bertpre.data.classification import encode_texts
 from bertpre.data.cleaning import clean_text
+from bertpre.data.labelled import Examples, encode_examples
 from bertpre.errors import UserError
-from bertpre.evaluate import predict as probabilities_of
+from bertpre.finetune import infer
+from bertpre.recipe import Finetune
 from bertpre.run_directory import load_run
 from bertpre.runtime import choose_dtype, start_accelerator
+from bertpre.training.tasks import PROBLEM_TYPES, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -27,25 +30,27 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     """Print label, probability and text of each text given, or of each line of a file or of standard input.
 
     `model` is a run directory, whose `finetuned` is taken with its recipe's way of cutting long texts, or the folder or
-    Hub id of any text classifier. Raises UserError where there is no such model, or no text.
+    Hub id of any text classifier. Of a run whose task has pairs a text is both, with a tab between them. Instead of
+    label and probability a regression prints its number, several labels are joined by commas, and words are each
+    followed by / and their tag.
+    Raises UserError where there is no such model, or no text.
     """
     lines = iter(texts) if texts else read_lines(file)
     first = next(lines, None)
     if first is None:
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
-    classifier, tokenizer, (max_length, truncation, precision) = load_classifier(model)
-    dtype, names = choose_dtype(precision, classifier.device), classifier.config.id2label
+    classifier, tokenizer, task, (settings, precision) = load(model)
+    accelerator = start_accelerator()
+    classifier.to(accelerator.device)
+    dtype = choose_dtype(precision, accelerator.device)
     waiting = (text for part in ([first], lines) for text in part)
     while part := list(islice(waiting, AT_ONCE)):
-        rows = encode_texts(tokenizer, [clean_text(text) for text in part], max_length, truncation)
-        for text, row in zip(part, probabilities_of(classifier, tokenizer, rows, 32, dtype), strict=True):
-            label, probability = names[int(row.argmax())], float(row.max())
-            if as_json:
-                named = {names[number]: round(float(value), 6) for number, value in enumerate(row)}
-                line = {"text": text, "label": label, "probability": round(probability, 6), "probabilities": named}
-                print(json.dumps(line, ensure_ascii=False), flush=True)
-            else:
-                print(f"{label}\t{probability:.4f}\t{text}", flush=True)
+        examples = unlabelled(part, task, settings.text_pair_column is not None)
+        encoded = encode_examples(tokenizer, examples, settings.max_length, settings.truncation)
+        outputs = infer(classifier, task, encoded, tokenizer.pad_token_id, dtype, accelerator, 32)
+        for text, output in zip(part, outputs, strict=True):
+            said = answer(task, text, output)
+            print(json.dumps({"text": text} | said, ensure_ascii=False) if as_json else line(text, said), flush=True)
 
 
 def read_lines(file: str | None) -> Iterator[str]:
@@ -57,26 +62,83 @@ def read_lines(file: str | None) -> Iterator[str]:
         raise UserError(f"--file: {file} cannot be read as text: {error}") from None
 
 
-def load_classifier(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", tuple[int, str, str]]:
-    """The classifier on the device, its tokenizer; to what length and how texts are cut, and the precision."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+def unlabelled(texts: list[str], task: Task, has_pairs: bool) -> Examples:
+    """Texts as examples whose labels mean nothing."""
+    ids = list(map(str, range(len(texts))))
+    if task.kind == "tokens":
+        words = [text.split() for text in texts]
+        return Examples(ids, words, None, [np.zeros(len(row), dtype=np.int64) for row in words], task.classes)
+    labels, pairs = np.zeros(len(texts), dtype=np.int64), None
+    if has_pairs:
+        if missing := [text for text in texts if "\t" not in text]:
+            raise UserError(f"this classifier reads pairs: put a tab between the two texts of {missing[0]!r}")
+        texts, pairs = (list(side) for side in zip(*(text.split("\t", 1) for text in texts), strict=True))
+        pairs = [clean_text(text) for text in pairs]
+    return Examples(ids, [clean_text(text) for text in texts], pairs, labels, task.classes)
+
+
+def answer(task: Task, text: str, output: np.ndarray) -> dict[str, Any]:
+    """What the model says of one text, by name."""
+    if task.kind == "regression":
+        return {"value": round(float(output), 6)}
+    if task.kind == "tokens":  # a word beyond the longest length has no tag
+        tags = [task.classes[row.argmax()] for row in output]
+        return {"tags": [*tags, *[None] * (len(text.split()) - len(tags))]}
+    named = {name: round(float(value), 6) for name, value in zip(task.classes, output, strict=True)}
+    if task.kind == "multi_label":
+        return {"labels": [name for name, value in named.items() if value > 0.5], "probabilities": named}
+    return {
+        "label": task.classes[output.argmax()],
+        "probability": round(float(output.max()), 6),
+        "probabilities": named,
+    }
+
+
+def line(text: str, said: dict[str, Any]) -> str:
+    """An answer as a line for people."""
+    if "tags" in said:
+        return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(text.split(), said["tags"], strict=True))
+    if "labels" in said:
+        return f"{','.join(said['labels']) or '-'}\t{text}"
+    return f"{said['value']:.4f}\t{text}" if "value" in said else f"{said['label']}\t{said['probability']:.4f}\t{text}"
+
+
+def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task, tuple[Finetune, str]]:
+    """The classifier, its tokenizer, its task; the settings that texts are read by, and the precision."""
+    from transformers import (
+        AutoConfig,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+        AutoTokenizer,
+    )
 
     import bertpre.model  # noqa: F401  registers its classes
 
-    source, max_length, truncation, precision = model, None, "head", "auto"
+    source, settings, precision = model, None, "auto"
     if (Path(model) / "recipe.yaml").exists():
         folder, recipe = load_run(model)
         source = str(folder / "finetuned")
         if not Path(source).exists():
             raise UserError(f"no classifier in {source}: run `bertpre finetune` first")
-        max_length, truncation = recipe.finetune.max_length, recipe.finetune.truncation
-        precision = recipe.training.precision
-    device = start_accelerator().device
+        settings, precision = recipe.finetune, recipe.training.precision
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        classifier = AutoModelForSequenceClassification.from_pretrained(source, dtype=torch.float32).to(device).eval()
+        tokenizer, config = AutoTokenizer.from_pretrained(source), AutoConfig.from_pretrained(source)
+        kind = settings.task if settings else kind_of(config)
+        auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
+        classifier = auto_class.from_pretrained(source, dtype=torch.float32).eval()
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}") from None
-    longest = min(tokenizer.model_max_length, getattr(classifier.config, "max_position_embeddings", 512))
-    return classifier, tokenizer, (max_length or longest, truncation, precision)
+    if settings is None:
+        longest = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", 512))
+        settings = Finetune(path=source, max_length=longest, truncation="head")
+    classes = tuple(config.id2label[number] for number in range(config.num_labels))
+    return classifier, tokenizer, Task(kind, classes), (settings, precision)
+
+
+def kind_of(config: Any) -> str:
+    """The task that a model's configuration tells."""
+    if any("TokenClassification" in name for name in config.architectures or []):
+        return "tokens"
+    kinds = {problem: kind for kind, problem in PROBLEM_TYPES.items() if problem}
+    return kinds.get(config.problem_type, "regression" if config.num_labels == 1 else "classification")

@@ -58,6 +58,8 @@ def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> di
     `shard` ("2/8") does one job's share of what can be done now, for array jobs on a shared file system; `merge` does
     what needs all of them. Jobs, merge, jobs, merge make the same bytes as one call without either.
     """
+    if recipe.corpus is None:
+        raise UserError("this recipe has no corpus section: say which text to pretrain on with corpus.path=...")
     folder = claim(recipe)
     start = time.perf_counter()
     if is_finished(folder, "prepare"):

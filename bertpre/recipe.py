@@ -144,8 +144,6 @@ class Training(Section):
 
     @model_validator(mode="after")
     def check(self) -> "Training":
-        if self.max_steps is None and self.max_tokens is None and self.budget is None:
-            raise ValueError("needs max_steps, max_tokens or a budget such as 45m, or several of them")
         if self.masked_lm_prob_end is not None and self.masked_lm_prob_end > self.masked_lm_prob:
             raise ValueError("masked_lm_prob_end must not be above masked_lm_prob")
         if abs(sum(self.mask_split) - 1) > 1e-6:
@@ -163,17 +161,29 @@ class Checkpoint(Section):
     keep_every: Lasting | None = None  # of the older ones, the first in each stretch of this much training, e.g. 6h
 
 
+METRICS = {  # the first one chooses the best epoch where the recipe does not say
+    "classification": ("accuracy", "f1", "matthews", "loss"),
+    "multi_label": ("f1", "accuracy", "loss"),
+    "regression": ("pearson", "spearman", "loss"),
+    "tokens": ("f1", "accuracy", "loss"),
+}
+
+
 class Finetune(Section):
-    """The labelled examples and how the classifier is trained on them."""
+    """The labelled examples and how a model is trained on them."""
 
     path: str  # as corpus.path
     name: str | None = None
     split: str = "train"
-    text_column: str = "text"
-    label_column: str = "label"
+    task: Literal["classification", "multi_label", "regression", "tokens"] = "classification"
+    text_column: str = "text"  # tokens: words, as a list or with spaces between them
+    text_pair_column: str | None = None  # of the second sentence
+    label_column: str | Annotated[list[str], Field(min_length=2)] = "label"  # several: one of 0 and 1 for each label
+    label_names: list[str] | None = None  # the classes, in order; none: the dataset's own names, or the values found
     limit: Count | None = None
-    init: str = "pretrained"  # this run's model; `random` for no pretraining; or the folder or Hub id of another
+    init: str = "pretrained"  # this run's model; `random` for no pretraining; or the folder or Hub id of any encoder
     epochs: Count = 3
+    min_steps: Count | None = None  # more epochs where there are fewer steps in `epochs`: for few examples
     batch_size: Count = 32
     max_length: Annotated[int, Field(ge=8)] = 256
     truncation: Literal["head", "tail", "head_tail"] = (
@@ -181,16 +191,53 @@ class Finetune(Section):
     )
     pooling: Literal["cls", "mean"] = "cls"
     learning_rate: Rate = 3e-5
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the rate, from each layer to the one below it
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     warmup: Share = 0.1
-    dropout: Dropout = 0.1
-    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    dropout: Dropout = 0.1  # before the last linear layer
+    encoder_dropout: Dropout | None = None  # in the encoder's layers; none: as in pretraining
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    class_weights: Literal["balanced"] | list[Rate] | None = None  # of the losses; balanced: 1 / how often each occurs
+    validation_fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.05  # 0: no validation, the last epoch is kept
+    validation_block: Count = 1  # so many neighbouring examples stay together, e.g. the reviews of one film
+    validation_path: str | None = None  # other files to validate on, in place of a part of the training split
+    validation_split: str | None = None  # or another split
+    metric: Literal["accuracy", "f1", "matthews", "pearson", "spearman", "loss"] | None = None  # chooses the best epoch
+    patience: Count | None = None  # epochs without a better one after which training stops
+    seeds: Count = 1  # so many classifiers, with the seeds seed, seed + 1, ...; the best one in validation is kept
+
+    @model_validator(mode="after")
+    def check(self) -> "Finetune":
+        is_classes = self.task in ("classification", "tokens")
+        for key, value in (("label_smoothing", self.label_smoothing), ("class_weights", self.class_weights)):
+            if value and not is_classes:
+                raise ValueError(f"{key} is for classification and tokens, not for {self.task}")
+        if isinstance(self.label_column, list) and self.task != "multi_label":
+            raise ValueError("several label_column are for the task multi_label")
+        if self.text_pair_column is not None and self.task == "tokens":
+            raise ValueError("text_pair_column is not for the task tokens")
+        if self.metric is not None and self.metric not in METRICS[self.task]:
+            raise ValueError(f"metric of {self.task} is one of {', '.join(METRICS[self.task])}, not {self.metric}")
+        if self.patience is not None and not self.has_validation:
+            raise ValueError("patience needs a validation part: validation_fraction is 0")
+        return self
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there is something to choose the best epoch on."""
+        return bool(self.validation_fraction or self.validation_path or self.validation_split)
+
+    @property
+    def best_by(self) -> str:
+        """What the best epoch is chosen by."""
+        return self.metric or METRICS[self.task][0]
 
 
 class Evaluate(Section):
     """What the finished classifier is measured on."""
 
-    split: str = "test"  # of finetune.path
+    path: str | None = None  # none: finetune.path
+    split: str = "test"
     limit: Count | None = None
     batch_size: Count = 64
     bag_of_words: bool = True  # also fit TF-IDF + logistic regression on the same examples
@@ -201,20 +248,26 @@ class Recipe(Section):
 
     output_dir: str
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    corpus: Corpus
+    corpus: Corpus | None = None  # none: nothing is pretrained, a model from elsewhere is fine-tuned
     prepare: Prepare = Prepare()
     tokenizer: Tokenizer = Tokenizer()
     pairs: Pairs = Pairs()
     model: Model = Model()
-    training: Training
+    training: Training = Training()
     checkpoint: Checkpoint = Checkpoint()
     finetune: Finetune | None = None
     evaluate: Evaluate = Evaluate()
 
     @model_validator(mode="after")
     def check(self) -> "Recipe":
+        training, tuned = self.training, self.finetune
+        own_model = tuned is not None and tuned.init in ("pretrained", "random")
+        if self.corpus is None and (tuned is None or own_model):
+            raise ValueError("key 'corpus' is missing; only where finetune.init names a model nothing is pretrained")
+        if self.corpus is not None and training.max_steps is training.max_tokens is training.budget is None:
+            raise ValueError("training needs max_steps, max_tokens or a budget such as 45m, or several of them")
         longest = max(phase.max_length for phase in self.training.phases)
-        longest = max(longest, self.finetune.max_length if self.finetune else 0)
+        longest = max(longest, self.finetune.max_length if own_model else 0)
         if longest > self.model.max_position_embeddings:
             raise ValueError(
                 f"model.max_position_embeddings is {self.model.max_position_embeddings}, but a max_length is {longest}"
@@ -226,7 +279,6 @@ class Recipe(Section):
             raise ValueError(
                 "model.hidden_size / model.num_attention_heads must be even where model.architecture is modern"
             )
-        own_model = self.finetune is not None and self.finetune.init in ("pretrained", "random")
         if own_model and self.finetune.pooling == "mean" and not modern:
             raise ValueError(
                 "finetune.pooling is mean, which needs model.architecture modern; bert classifies its [CLS]"
@@ -334,7 +386,9 @@ def explain(error: ValidationError) -> Iterator[str]:
     known = list(known_keys(Recipe))
     for mistake in error.errors():
         key = ".".join(
-            str(part) for part in mistake["loc"] if not str(part).startswith(("literal[", "list[")) and part != "bool"
+            str(part)
+            for part in mistake["loc"]
+            if not str(part).startswith(("literal[", "list[")) and part not in ("bool", "str")
         )
         if mistake["type"] == "extra_forbidden":
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)

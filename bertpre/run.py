@@ -17,7 +17,7 @@ def run(recipe: Recipe) -> Path:
     """Run every stage that the recipe has and that is not finished, then write the report; returns the run's folder."""
     folder = claim(recipe)
     for name, stage in STAGES.items():
-        if name in ("finetune", "evaluate") and recipe.finetune is None:
+        if recipe.finetune is None if name in ("finetune", "evaluate") else recipe.corpus is None:
             continue
         if is_finished(folder, name):
             print(f"{name}: finished before, skipped")

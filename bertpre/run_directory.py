@@ -17,7 +17,7 @@ from bertpre.errors import UserError
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
-ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.csv"}
+ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.parquet"}
 FIRST_READER = {  # the first stage that reads a section; from then on it cannot change; `prepare` changes no result
     "seed": "prepare", "corpus": "prepare", "tokenizer": "prepare", "pairs": "prepare",
     "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",

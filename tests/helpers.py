@@ -17,7 +17,7 @@ LEFT_BY = {  # what each stage leaves in the run directory
     "prepare": ("recipe.yaml", "tokenizer", "data"),
     "pretrain": ("checkpoints", "model"),
     "finetune": ("finetuned",),
-    "evaluate": ("predictions.csv",),
+    "evaluate": ("predictions.parquet",),
 }
 
 

@@ -13,7 +13,7 @@ from bertpre.data import sample
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
-    from datasets import Dataset, IterableDataset
+    from datasets import Dataset, Features, IterableDataset
 
 READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
@@ -24,11 +24,10 @@ BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
 @dataclass(frozen=True)
 class Document:
-    """One text of a corpus; `label` is None where there is no label column."""
+    """One text of a corpus."""
 
     id: str
     text: str
-    label: int | None = None
 
 
 def read_documents(
@@ -36,7 +35,6 @@ def read_documents(
     name: str | None = None,
     split: str = "train",
     text_column: str = "text",
-    label_column: str | None = None,
     limit: int | None = None,
     key: str = "corpus",
     text_unit: str = "line",
@@ -50,16 +48,59 @@ def read_documents(
     Raises UserError for what is not there: the file, the configuration, the split, a column.
     """
     for part in split.split("+"):
-        if path == "sample":
-            rows = open_sample(part, key)
-        else:
-            with failures_explained(path, name, part, key):
-                dataset = load(path, name, part, key, text_unit, streaming)
-            rows = read_rows(dataset, path, name, part, text_column, label_column, key)
-        for number, (text, label) in enumerate(rows):
+        table = open_table(path, name, part, key, text_unit, streaming)
+        rows = table.rows([("text_column", text_column)])
+        for number, (text,) in enumerate(rows):
             if number == limit:
                 break
-            yield Document(f"{part}/{number}", text, label)
+            if not isinstance(text, str | None):
+                raise UserError(f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text")
+            yield Document(f"{part}/{number}", text or "")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One split of a source; `key` is the recipe's section that errors name."""
+
+    data: "Dataset | IterableDataset | ParquetFiles | Sample"
+    path: str
+    name: str | None
+    split: str
+    key: str
+
+    def rows(self, columns: list[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
+        """The values of some columns, (key of the recipe, name of the column), row by row."""
+        from pyarrow import default_memory_pool
+
+        names = [name for _, name in columns]
+        with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
+            found = self.data.column_names or list(next(iter(self.data), {}))
+            for of, name in columns:
+                if name not in found:
+                    known = ", ".join(found) or "none"
+                    raise UserError(f"{self.key}.{of}: {self.path} has no column {name!r}; its columns are {known}")
+            for batch in self.data.select_columns(names).iter(batch_size=BATCH_ROWS):
+                yield from zip(*(batch[name] for name in names), strict=True)
+                # pyarrow keeps what it has freed: hundreds of MB where a Parquet file has large row groups.
+                default_memory_pool().release_unused()
+
+    def class_names(self, column: str) -> list[str] | None:
+        """The names of the classes in a column of numbers, where the dataset itself tells them."""
+        if self.path == "sample":
+            return list(sample.CLASSES)
+        feature = (self.data.features or {}).get(column)
+        feature = getattr(feature, "feature", feature)  # of a sequence: its elements'
+        return getattr(feature, "names", None)
+
+
+def open_table(
+    path: str, name: str | None, split: str, key: str, text_unit: str = "line", streaming: bool = False
+) -> Table:
+    """Open one split of a source; arguments and errors as of `read_documents`."""
+    if path == "sample":
+        return Table(open_sample(split, key), path, name, split, key)
+    with failures_explained(path, name, split, key):
+        return Table(load(path, name, split, key, text_unit, streaming), path, name, split, key)
 
 
 @dataclass(frozen=True)
@@ -79,6 +120,15 @@ class ParquetFiles:
 
         return read_schema(self.files[0]).names
 
+    @property
+    def features(self) -> "Features | None":
+        """The columns' types as `datasets` left them in the first file."""
+        from datasets import Features
+        from pyarrow.parquet import read_schema
+
+        schema = read_schema(self.files[0])
+        return Features.from_arrow_schema(schema) if b"huggingface" in (schema.metadata or {}) else None
+
     def select_columns(self, columns: list[str]) -> "ParquetFiles":
         """The same files with these columns alone."""
         return ParquetFiles(self.files, columns)
@@ -96,42 +146,28 @@ class ParquetFiles:
                         yield batch.to_pydict()
 
 
-def open_sample(split: str, key: str) -> Iterator[tuple[str, int]]:
-    """The embedded corpus."""
+@dataclass(frozen=True)
+class Sample:
+    """A split of the embedded corpus, read as the others are."""
+
+    split: str
+    column_names: tuple[str, ...] = ("text", "label")
+
+    def select_columns(self, columns: list[str]) -> "Sample":
+        """The same split with these columns alone."""
+        return Sample(self.split, tuple(columns))
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
+        """Each row as a batch of its own, made when it is asked for."""
+        for document in sample.generate(self.split):
+            yield {name: [getattr(document, name)] for name in self.column_names}
+
+
+def open_sample(split: str, key: str) -> Sample:
+    """A split of the embedded corpus; raises UserError for an unknown one."""
     if split not in sample.SPLITS:
         raise UserError(f"{key}.split: the embedded sample has no split {split!r}; it has {', '.join(sample.SPLITS)}")
-    return ((document.text, document.label) for document in sample.generate(split))
-
-
-def read_rows(
-    dataset: "Dataset | IterableDataset | ParquetFiles",
-    path: str,
-    name: str | None,
-    split: str,
-    text_column: str,
-    label_column: str | None,
-    key: str,
-) -> Iterator[tuple[str, int | None]]:
-    """Texts and labels of a dataset, which `path`, `name`, `split` and `key` name in errors."""
-    from pyarrow import default_memory_pool
-
-    columns = [column for column in (text_column, label_column) if column is not None]
-    with failures_explained(path, name, split, key):  # rows are parsed while they stream
-        found = dataset.column_names or list(next(iter(dataset), {}))
-        for column, of in zip(columns, ("text_column", "label_column"), strict=False):
-            if column not in found:
-                known = ", ".join(found) or "none"
-                raise UserError(f"{key}.{of}: {path} has no column {column!r}; its columns are {known}")
-        for batch in dataset.select_columns(columns).iter(batch_size=BATCH_ROWS):
-            labels = batch[label_column] if label_column else [None] * len(batch[text_column])
-            for text, label in zip(batch[text_column], labels, strict=True):
-                if not isinstance(text, str | None):
-                    raise UserError(
-                        f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text"
-                    )
-                yield text or "", label
-            # pyarrow keeps what it has freed: hundreds of MB where a Parquet file has large row groups.
-            default_memory_pool().release_unused()
+    return Sample(split)
 
 
 def load(

@@ -14,6 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SPLITS = ("train", "test", "unsupervised", "articles")
+CLASSES = ("negative", "positive")  # of the labels 0 and 1
 DEFAULT_SIZES = {"train": 4000, "test": 1000, "unsupervised": 6000, "articles": 2000}
 
 # How often an opinion is said straight, turned round, or names both sides: the columns of OPINIONS. If the first two

@@ -2,13 +2,24 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 import torch
 
 Batch = Mapping[str, torch.Tensor]
 IGNORED = -100
+
+
+class Objective(Protocol):
+    """What a training measures; `items` are the arguments of the model that say how many targets there are."""
+
+    figures: tuple[str, ...]
+    items: tuple[str, ...]
+
+    def counts(self, batch: Batch) -> dict[str, int]: ...
+
+    def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]: ...
 
 
 class PretrainingObjective:
@@ -50,26 +61,6 @@ class PretrainingObjective:
         return {"loss": means["mlm_loss"] + means.get("nsp_loss", 0.0), **means}
 
 
-class ClassificationObjective:
-    """One label a text."""
-
-    figures = ("loss", "accuracy")
-    items = ("num_items_in_batch",)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """The batch's texts."""
-        return {"num_items_in_batch": len(batch["labels"])}
-
-    def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
-        """This batch's part of the loss (nats) and the accuracy (fraction) of the `counts` it belongs to."""
-        right = (outputs.logits.argmax(-1) == batch["labels"]).sum()
-        return {"loss": outputs.loss.detach(), "accuracy": right / counts["num_items_in_batch"]}
-
-    def whole(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
-        """Means over a whole set, from sums that were measured with counts of one."""
-        return {name: value / counts["num_items_in_batch"] for name, value in sums.items()}
-
-
 def peak_memory_mb(device: torch.device) -> int:
     """The most memory so far: of a GPU what torch has held there, else of this process."""
     if device.type == "cuda":
@@ -80,6 +71,3 @@ def peak_memory_mb(device: torch.device) -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
-
-
-Objective = PretrainingObjective | ClassificationObjective

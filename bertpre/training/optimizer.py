@@ -1,6 +1,7 @@
 """Optimizers: AdamW, LAMB, or Muon on the hidden matrices with AdamW for the rest."""
 
 import copy
+import re
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ def build_optimizers(
     muon_learning_rate: float = 0.02,
     adam_beta2: float = 0.999,
     muon_weight_decay: float = 0.1,
+    layer_decay: float = 1.0,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of all trainable parameters, each of which is in exactly one group.
 
@@ -22,14 +24,23 @@ def build_optimizers(
     `muon`: Jordan et al. 2024; hidden matrices are orthogonalised, embeddings and output layers keep AdamW. A step
     moves all singular values alike, and what a pre-LN layer adds may grow without changing the loss, so only weight
     decay bounds it (Liu et al. 2025, section 2.2).
+    `layer_decay` is the factor on AdamW's rate from each layer to the one below it (Howard and Ruder 2018, section 3.2,
+    discriminative fine-tuning; Sun et al. 2019, section 5.3.4).
     """
     parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
     hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
     rest = {key: value for key, value in parameters.items() if key not in hidden}
+    factors = layer_factors(list(rest), layer_decay)
     groups = [
-        {"params": [value for value in rest.values() if value.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [value for value in rest.values() if value.ndim < 2], "weight_decay": 0.0},
+        {
+            "params": [value for key, value in rest.items() if factors[key] == factor and (value.ndim < 2) == is_small],
+            "weight_decay": 0.0 if is_small else weight_decay,
+            "lr": learning_rate * factor,
+        }
+        for factor in sorted(set(factors.values()), reverse=True)
+        for is_small in (False, True)
     ]
+    groups = [group for group in groups if group["params"]]
     settings = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
     adam = Lamb(groups, **settings) if name == "lamb" else torch.optim.AdamW(groups, **settings, fused=True)
     optimizers: list[torch.optim.Optimizer] = [adam]
@@ -44,6 +55,19 @@ def build_optimizers(
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
+    """The factor on each weight's rate: 1 above the layers, `layer_decay` for the top one, and so on down."""
+    found = {key: re.search(r"\.layers?\.(\d+)\.", key) for key in keys}
+    top = max((int(match[1]) for match in found.values() if match), default=-1)
+
+    def depth(key: str) -> int:
+        if found[key]:
+            return top + 1 - int(found[key][1])
+        return top + 2 if "embeddings" in key.split(".") else 0
+
+    return {key: layer_decay ** depth(key) for key in keys}
 
 
 class Lamb(torch.optim.Optimizer):

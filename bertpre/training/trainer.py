@@ -18,7 +18,7 @@ from bertpre.data.sampler import Position
 from bertpre.errors import UserError
 from bertpre.training.checkpoint import load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.guards import MAX_SKIPPED, NotFinite, StopRequest, warnings_for
-from bertpre.training.metrics import Batch, Objective, peak_memory_mb
+from bertpre.training.metrics import Batch, Objective, PretrainingObjective, peak_memory_mb
 from bertpre.training.optimizer import LossScale, WorkingCopy, set_learning_rate
 from bertpre.training.schedule import Duration
 from bertpre.training.sharding import is_sharded, whole
@@ -65,6 +65,8 @@ class Trainer:
     log_every: int = 20
     eval_every: int = 0  # 0: never
     evaluate: Callable[[int], dict[str, Any]] | None = None  # takes the step
+    evaluate_first: bool = True  # before the first step too
+    is_enough: Callable[[], bool] = bool  # asked before each step; True ends the training
     checkpoint_dir: Path | None = None
     checkpoint_every: int = 0
     checkpoint_keep: int = 2
@@ -93,7 +95,8 @@ class Trainer:
             self.dry_run(wrapped)
             self.new_interval()
             if self.step == 0:
-                self.run_evaluation()
+                if self.evaluate_first:
+                    self.run_evaluation()
                 self.save()
             self.prefetch()
             is_over = False
@@ -110,7 +113,7 @@ class Trainer:
         batch, counts, signal_number = self.next_batch(signal_number)
         if signal_number:
             self.stop(signal_number)
-        if (progress := self.progress()) >= 1:
+        if (progress := self.progress()) >= 1 or self.is_enough():
             self.gradient_is_sound()
             return True
         self.prefetch(batch.after, ahead=1, tokens=0 if self.step in self.skipped else counts["tokens"])
@@ -419,7 +422,11 @@ def add_up(rows: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def evaluate_batches(
-    accelerator: Accelerator, model: nn.Module, objective: Objective, batches: Iterable[Batch], dtype: torch.dtype
+    accelerator: Accelerator,
+    model: nn.Module,
+    objective: PretrainingObjective,
+    batches: Iterable[Batch],
+    dtype: torch.dtype,
 ) -> dict[str, float]:
     """The objective's figures over all batches of all processes.
 

@@ -1,28 +1,27 @@
 """`bertpre predict` says of a text what `bertpre evaluate` said, by a run, its folder or a stock classifier."""
 
-import csv
 import io
 import json
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table
 
-from bertpre.data.classification import read_labelled
 from bertpre.recipe import load_recipe
 from tests.helpers import run_here
 
 
 def test_it_agrees_with_the_evaluation(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = load_recipe(str(tiny_run / "recipe.yaml"))
-    texts = read_labelled(recipe.finetune, "test", recipe.evaluate.limit).texts
+    known = read_table(tiny_run / "predictions.parquet").to_pylist()
+    texts = [row["text"] for row in known]
     (tmp_path / "texts.txt").write_text("\n\n".join(text.replace("\n", " ") for text in texts))
     assert run_here("predict", tiny_run, "--file", tmp_path / "texts.txt", "--json") == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    with (tiny_run / "predictions.csv").open() as stream:
-        known = list(csv.DictReader(stream))
-    assert len(told) == len(known) == len(texts)
+    assert len(told) == len(known) == recipe.evaluate.limit
     for line, row in zip(told, known, strict=True):
-        assert line["probabilities"]["LABEL_1"] == pytest.approx(float(row["probability_1"]), abs=2e-5)
+        assert line["label"] == row["prediction"]
+        assert line["probabilities"]["positive"] == pytest.approx(row["probability_positive"], abs=2e-5)
         assert line["probability"] == max(line["probabilities"].values()) == line["probabilities"][line["label"]]
 
 

@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
-from bertpre.data.classification import read_labelled
 from bertpre.data.corpus import READERS, Document, read_documents
 from bertpre.errors import UserError
-from bertpre.recipe import Finetune
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
@@ -104,17 +102,11 @@ def test_a_very_long_line_is_one_document(tmp_path: Path) -> None:
     assert [len(document.text) for document in read_documents(str(tmp_path / "long.txt"))] == [25_000_000, 5]
 
 
-@pytest.mark.parametrize("suffix", [suffix for suffix in READERS if suffix != ".txt"])
-def test_labels_come_along_where_their_column_is_named(suffix: str, tmp_path: Path) -> None:
-    documents = read_documents(write(tmp_path / f"corpus{suffix}"), label_column="label")
-    assert [document.label for document in documents] == TABLE["label"].tolist()
-
-
 def test_columns_may_have_other_names_and_order(tmp_path: Path) -> None:
     table = pd.DataFrame({"stars": [3], "body": ["a text"], "title": ["x"]})
     path = write(tmp_path / "corpus.parquet", table)
-    documents = list(read_documents(path, text_column="body", label_column="stars"))
-    assert documents == [Document("train/0", "a text", 3)]
+    documents = list(read_documents(path, text_column="body"))
+    assert documents == [Document("train/0", "a text")]
 
 
 def test_a_missing_text_is_an_empty_document(tmp_path: Path) -> None:
@@ -142,9 +134,9 @@ def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:
 
 @pytest.mark.parametrize("split", sample.SPLITS)
 def test_the_sample_is_a_corpus(split: str) -> None:
-    read = list(itertools.islice(read_documents("sample", split=split, label_column="label"), 3))
+    read = list(itertools.islice(read_documents("sample", split=split), 3))
     made = list(sample.generate(split, 3))
-    assert [(document.text, document.label) for document in read] == [(item.text, item.label) for item in made]
+    assert [document.text for document in read] == [item.text for item in made]
 
 
 def test_documents_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +157,6 @@ def test_documents_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "words"),
     [
         ({"text_column": "body"}, "corpus.text_column: {path} has no column 'body'; its columns are text, label"),
-        ({"label_column": "stars"}, "corpus.label_column: {path} has no column 'stars'; its columns are text, label"),
         ({"text_column": "label"}, "corpus.text_column: 'label' of {path} holds int, not text"),
         ({"split": "validation"}, "Bad split: validation. Available splits: ['train', 'test']"),
         ({"name": "german"}, "'german' not found"),
@@ -228,30 +219,6 @@ def test_an_unreachable_hub_names_the_way_without_one() -> None:
 def test_the_sample_has_four_splits_only() -> None:
     message = mistake("sample", split="train+validation")
     assert "has no split 'validation'; it has train, test, unsupervised, articles" in message
-
-
-def test_a_limited_labelled_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
-    table = pd.DataFrame({"text": [f"text {number}" for number in range(100)], "label": [0] * 50 + [1] * 50})
-    labelled = read_labelled(Finetune(path=write(tmp_path / "sorted.csv", table)), "train", limit=10)
-    assert labelled.labels.tolist() == [0] * 5 + [1] * 5
-    assert (labelled.texts[0], labelled.texts[-1]) == ("text 0", "text 99")
-
-
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        (["good", "bad"], "the label of text train/0 is 'good'; labels are 0, 1, 2, ..."),
-        ([0, -1], "is -1"),
-        ([0.5, 1.0], "is 0.5"),
-        ([1, 1], "has one class only (1)"),
-        ([], "finetune"),
-    ],
-)
-def test_labels_that_cannot_be_learned_are_refused(labels: list, words: str, tmp_path: Path) -> None:
-    table = pd.DataFrame({"text": ["a text", "another"][: len(labels)], "label": labels})
-    with pytest.raises(UserError) as caught:
-        read_labelled(Finetune(path=write(tmp_path / "labelled.csv", table)), "train")
-    assert words in str(caught.value)
 
 
 def write_parquet(file: Path, texts: list[str], column: str = "text") -> None:

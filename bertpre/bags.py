@@ -1,0 +1,82 @@
+"""Linear classifiers on bags of n-grams: what a user would otherwise train in seconds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bertpre.data.labelled import Examples
+
+Predictor = Callable[[Examples], np.ndarray]  # gives the probability of each class, (N, C)
+
+
+def together(examples: Examples) -> list[str]:
+    """The text of each example, both texts of a pair."""
+    if examples.pairs is None:
+        return examples.texts
+    return [f"{one} {other}" for one, other in zip(examples.texts, examples.pairs, strict=True)]
+
+
+def words_classifier(training: Examples, longest: int = 1) -> Predictor:
+    """Logistic regression on TF-IDF of all runs of up to `longest` words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, longest))
+    classifier = LogisticRegression(C=10, max_iter=1000)
+    classifier.fit(vectorizer.fit_transform(together(training)), training.labels)
+    return all_classes(classifier, lambda examples: vectorizer.transform(together(examples)), len(training.classes))
+
+
+def all_classes(classifier: Any, features: Callable[[Examples], Any], count: int) -> Predictor:
+    """Probabilities for every class, those too that the classifier has not seen."""
+
+    def predict(examples: Examples) -> np.ndarray:
+        probabilities = np.zeros((len(examples), count))
+        probabilities[:, classifier.classes_] = classifier.predict_proba(features(examples))
+        return probabilities
+
+    return predict
+
+
+def nbsvm(training: Examples) -> Predictor:
+    """Logistic regression on which runs of up to three words occur, each weighed by its log-count ratio.
+
+    Wang and Manning 2012, section 2.3, with logistic loss and without interpolation, as Mesnil et al. 2015; of more
+    than two classes each against the others.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    vectorizer = CountVectorizer(binary=True, ngram_range=(1, 3), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
+    occurs = vectorizer.fit_transform(together(training))
+    count = len(training.classes)
+    models = [against_the_rest(occurs, training.labels == number) for number in ([1] if count == 2 else range(count))]
+
+    def predict(examples: Examples) -> np.ndarray:
+        features = vectorizer.transform(together(examples))
+        chances = np.stack([1 / (1 + np.exp(-(features @ weights) - offset)) for weights, offset in models], axis=1)
+        if count == 2:
+            chances = np.concatenate([1 - chances, chances], axis=1)
+        return chances / np.maximum(chances.sum(1, keepdims=True), 1e-12)
+
+    return predict
+
+
+def against_the_rest(occurs: Any, is_class: np.ndarray) -> tuple[np.ndarray, float]:
+    """NB-SVM's weight of each feature (N, F) for one class, and its offset; what does not occur is never told."""
+    from sklearn.linear_model import LogisticRegression
+
+    if not is_class.any():
+        return np.zeros(occurs.shape[1], dtype=np.float32), -100.0
+    one, rest = (np.asarray(occurs[part].sum(0)).ravel() + 1 for part in (is_class, ~is_class))
+    ratio = np.log((one / one.sum()) / (rest / rest.sum())).astype(np.float32)
+    classifier = LogisticRegression(solver="liblinear", dual=True, random_state=0)
+    classifier.fit(occurs.multiply(ratio).tocsr(), is_class)
+    return classifier.coef_.ravel().astype(np.float32) * ratio, float(classifier.intercept_[0])
+
+
+BAGS: dict[str, Callable[[Examples], Predictor]] = {
+    "TF-IDF words": words_classifier,
+    "TF-IDF words, bigrams": lambda training: words_classifier(training, 2),
+    "NB-SVM trigrams": nbsvm,
+}

@@ -1,0 +1,214 @@
+"""How good predictions are: the figures of each task, with 95 % intervals."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+RESAMPLES, BINS = 1000, 15
+INTERVAL = (2.5, 97.5)  # percentiles
+
+
+def score(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+    """The figures of a task: `labels` and `outputs` as `Examples.labels` and `Task.outputs` have them.
+
+    Of labelled words both are lists, an array for each text: class numbers (W,) and probabilities (W, C).
+    """
+    if kind == "regression":
+        return score_numbers(labels, outputs)
+    if kind == "multi_label":
+        return score_sets(labels, outputs, classes)
+    if kind == "tokens":
+        return score_tags(labels, outputs, classes)
+    return score_classes(labels, outputs, classes)
+
+
+def score_classes(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Accuracy, F1 (of the second of two classes, else the mean over classes), Matthews correlation, calibration."""
+    from sklearn.metrics import confusion_matrix, log_loss
+
+    numbers = range(len(classes))
+    confusion = confusion_matrix(labels, probabilities.argmax(-1), labels=numbers)
+    drawn = np.random.default_rng(0).multinomial(len(labels), confusion.ravel() / len(labels), RESAMPLES)
+    resampled = from_confusion(drawn.reshape(-1, *confusion.shape))
+    figures = {name: float(value) for name, value in from_confusion(confusion).items()}
+    return figures | {
+        "loss": float(log_loss(labels, probabilities, labels=numbers)),
+        "intervals": {name: percentiles(values) for name, values in resampled.items()},
+        "per_class": per_class(confusion, classes),
+        "confusion": confusion.tolist(),
+        "calibration": calibration(labels, probabilities),
+    }
+
+
+def from_confusion(confusion: np.ndarray) -> dict[str, np.ndarray]:
+    """Accuracy, F1 and Matthews correlation of confusion matrices (..., true C, predicted C).
+
+    So that a bootstrap over examples is a draw of matrices. Of a class that is nowhere F1 is 0, as is a correlation
+    with what does not vary.
+    """
+    total, right = confusion.sum((-1, -2)), np.trace(confusion, axis1=-2, axis2=-1)
+    true, predicted = confusion.sum(-1), confusion.sum(-2)
+    hits = np.diagonal(confusion, axis1=-2, axis2=-1)
+    f1 = 2 * hits / np.maximum(true + predicted, 1)
+    spread = [np.sqrt(total.astype(float) ** 2 - (counts.astype(float) ** 2).sum(-1)) for counts in (true, predicted)]
+    covariance = right.astype(float) * total - (true.astype(float) * predicted).sum(-1)
+    both = spread[0] * spread[1]
+    return {
+        "accuracy": right / total,
+        "f1": f1[..., 1] if confusion.shape[-1] == 2 else f1.mean(-1),
+        "matthews": np.where(both > 0, covariance / np.where(both > 0, both, 1), 0.0),
+    }
+
+
+def per_class(confusion: np.ndarray, classes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Precision, recall, F1 and number of examples of each class."""
+    true, predicted, hits = confusion.sum(1), confusion.sum(0), np.diagonal(confusion)
+    return {name: of_counts(*counts) for name, *counts in zip(classes, hits, predicted, true, strict=True)}
+
+
+def of_counts(hits: int, predicted: int, true: int) -> dict[str, float]:
+    """Precision, recall and F1 from counts; 0 where there is nothing to divide by."""
+    return {
+        "precision": float(hits / max(predicted, 1)),
+        "recall": float(hits / max(true, 1)),
+        "f1": float(2 * hits / max(true + predicted, 1)),
+        "examples": int(true),
+    }
+
+
+def calibration(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
+    """How far stated probabilities are from what they should be.
+
+    Expected calibration error (Guo et al. 2017, section 2): the mean distance of confidence and accuracy over
+    bins of equal width; Brier score: the mean squared distance of all probabilities from the truth.
+    """
+    confidence, right = probabilities.max(-1), probabilities.argmax(-1) == labels
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    bins = [
+        {
+            "confidence": float(confidence[here].mean()),
+            "accuracy": float(right[here].mean()),
+            "examples": int(here.sum()),
+        }
+        for here in (place == number for number in range(BINS))
+        if here.any()
+    ]
+    distance = sum(abs(each["confidence"] - each["accuracy"]) * each["examples"] for each in bins)
+    truth = np.eye(probabilities.shape[1])[labels]
+    return {
+        "expected_error": distance / len(labels),
+        "brier": float(((probabilities - truth) ** 2).sum(-1).mean()),
+        "bins": bins,
+    }
+
+
+def score_numbers(labels: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+    """Pearson and Spearman correlation (0 where a side does not vary), root mean squared and mean absolute error."""
+    labels, predicted = labels.astype(np.float64), predicted.astype(np.float64)
+    generator, measures = np.random.default_rng(0), {"pearson": pearson, "spearman": spearman}
+    draws = generator.integers(0, len(labels), (RESAMPLES, len(labels)))
+    return {name: measure(labels, predicted) for name, measure in measures.items()} | {
+        "rmse": float(np.sqrt(((labels - predicted) ** 2).mean())),
+        "mae": float(np.abs(labels - predicted).mean()),
+        "loss": float(((labels - predicted) ** 2).mean()),
+        "intervals": {
+            name: percentiles([measure(labels[draw], predicted[draw]) for draw in draws])
+            for name, measure in measures.items()
+        },
+    }
+
+
+def pearson(one: np.ndarray, other: np.ndarray) -> float:
+    """The correlation of two rows of numbers."""
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def spearman(one: np.ndarray, other: np.ndarray) -> float:
+    """The correlation of their ranks."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(one), rankdata(other))
+
+
+def score_sets(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str, ...]) -> dict[str, Any]:
+    """F1 over all decisions at 0.5, its mean over classes, and the share of texts with every class right."""
+    truth, chosen = labels > 0.5, probabilities > 0.5
+    counts = np.stack([(truth & chosen).sum(0), chosen.sum(0), truth.sum(0)])
+    classwise = {name: of_counts(*counts[:, number]) for number, name in enumerate(classes)}
+
+    def f1(draw: np.ndarray) -> float:
+        return of_counts((truth[draw] & chosen[draw]).sum(), chosen[draw].sum(), truth[draw].sum())["f1"]
+
+    sure = np.clip(probabilities, 1e-7, 1 - 1e-7)
+    return {
+        "f1": of_counts(*counts.sum(1))["f1"],
+        "f1_macro": float(np.mean([each["f1"] for each in classwise.values()])),
+        "accuracy": float((truth == chosen).all(1).mean()),
+        "loss": float(-np.where(truth, np.log(sure), np.log(1 - sure)).mean()),
+        "intervals": {"f1": bootstrap(f1, len(labels))},
+        "per_class": classwise,
+    }
+
+
+def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classes: tuple[str, ...]) -> dict[str, Any]:
+    """Accuracy over words, and F1: of whole entities where tags begin with B- and I-, else the mean over tags."""
+    chosen = [row.argmax(-1) for row in probabilities]
+    right = np.array([(one == other).sum() for one, other in zip(chosen, labels, strict=True)])
+    words = np.array([len(row) for row in labels])
+    every, sure = np.concatenate(labels), np.concatenate(probabilities)
+    figures = {
+        "accuracy": float(right.sum() / words.sum()),
+        "loss": float(-np.log(np.maximum(sure[np.arange(len(every)), every], 1e-7)).mean()),
+        "words": int(words.sum()),
+        "intervals": {"accuracy": bootstrap(lambda draw: right[draw].sum() / words[draw].sum(), len(words))},
+    }
+    if not any(name.startswith("B-") for name in classes):
+        return score_classes(every, sure, classes) | figures
+    found = [entities([classes[tag] for tag in row]) for row in chosen]
+    truth = [entities([classes[tag] for tag in row]) for row in labels]
+    kinds = sorted({kind for row in truth + found for kind, *_ in row})
+
+    def counts(kind: str | None) -> list[int]:
+        pairs = [(one & other, one, other) for one, other in zip(found, truth, strict=True)]
+        return [sum(kind in (None, each[0]) for row in rows for each in row) for rows in zip(*pairs, strict=True)]
+
+    return figures | {
+        "f1": of_counts(*counts(None))["f1"],
+        "per_class": {kind: of_counts(*counts(kind)) for kind in kinds},
+    }
+
+
+def entities(tags: list[str]) -> set[tuple[str, int, int]]:
+    """(kind, first word, word behind the last) of each entity; an I- behind another kind begins one, as in conlleval.
+
+    Tags are IOB2 or IOBES (E- ends an entity, S- is one of a single word).
+    """
+    found, start, kind = set(), 0, None
+    for place, tag in enumerate([*tags, "O"]):
+        mark, _, here = tag.partition("-")
+        if kind is not None and (mark not in "IE" or here != kind):
+            found.add((kind, start, place))
+            kind = None
+        if mark in ("B", "S") or (mark in ("I", "E") and kind is None):
+            start, kind = place, here
+    return found
+
+
+def bootstrap(measure: Callable[[np.ndarray], float], count: int) -> list[float]:
+    """The 95 % interval of a figure, from examples drawn anew."""
+    generator = np.random.default_rng(0)
+    return percentiles([measure(generator.integers(0, count, count)) for _ in range(RESAMPLES)])
+
+
+def percentiles(values: Sequence[float]) -> list[float]:
+    """The two ends of the middle 95 %."""
+    return [float(value) for value in np.percentile(values, INTERVAL)]
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and sample deviation of one figure over several seeds."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": float(np.mean(values)), "deviation": deviation, "values": list(values)}

@@ -1,0 +1,109 @@
+"""The model that fine-tuning starts from: this run's, random weights, or any encoder, with its tokenizer."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import transformers
+
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
+from bertpre.pretrain import build_config
+from bertpre.recipe import Finetune, Recipe
+from bertpre.training.tasks import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+HEAD_DROPOUT = ("classifier_dropout", "seq_classif_dropout", "cls_dropout")  # as configurations of transformers say
+ENCODER_DROPOUT = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "embedding_dropout",
+    "mlp_dropout",
+)  # fmt: skip
+
+
+def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    """A model with a new head for the task, drawn by `seed`, and its tokenizer.
+
+    `init` is `pretrained`, this run's model; `random`, the recipe's model untrained; a run directory; or the folder or
+    Hub id of any encoder. Raises UserError where there is none, its tokenizer is missing, or texts would be longer
+    than it can read.
+    """
+    folder = Path(recipe.output_dir)
+    torch.manual_seed(seed)
+    if init == "random":
+        tokenizer = load_tokenizer(folder / "tokenizer")
+        config = build_config(recipe, tokenizer)
+        set_choices(config, recipe.finetune, task)
+        return eager_on_cpu(getattr(transformers, task.auto_class).from_config(config)), tokenizer
+    own = folder if init == "pretrained" else Path(init)
+    is_run = init == "pretrained" or (own / "recipe.yaml").exists()
+    source = str(own / "model") if is_run else init
+    if is_run and not Path(source).exists():
+        remedy = "run `bertpre pretrain` first, or set finetune.init to random, a folder or a Hub id"
+        raise UserError(f"no pretrained model in {source}: {remedy}")
+    tokenizer = load_own_tokenizer(str(own / "tokenizer") if is_run else init)
+    try:
+        config = transformers.AutoConfig.from_pretrained(source)
+        set_choices(config, recipe.finetune, task)
+        model = getattr(transformers, task.auto_class).from_pretrained(
+            source, config=config, dtype=torch.float32, ignore_mismatched_sizes=True
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"finetune.init: no encoder in {source!r}: {str(error).strip().splitlines()[0]}") from None
+    refuse_unfit(source, model, tokenizer, recipe.finetune)
+    return eager_on_cpu(model), tokenizer
+
+
+def load_own_tokenizer(source: str) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a model; raises UserError where there is none, or it does not tell special tokens apart."""
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        if tokenizer.pad_token_id is None or not hasattr(tokenizer, "backend_tokenizer"):
+            raise ValueError("it has no padding token, or no fast tokenizer")
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):  # made up by transformers where there are no files
+            raise ValueError("there is no vocabulary")
+    except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"finetune.init: no tokenizer in {source!r}: {reason}; a model cannot be used without its own: put "
+            "tokenizer.json and tokenizer_config.json beside it"
+        ) from None
+    return tokenizer
+
+
+def set_choices(config: "PreTrainedConfig", settings: Finetune, task: Task) -> None:
+    """Write the task and the recipe's choices into a model's configuration, under the names it has for them."""
+    for name, value in task.config.items():
+        setattr(config, name, value)
+    for name in HEAD_DROPOUT:
+        if hasattr(config, name):
+            setattr(config, name, settings.dropout)
+    for name in ENCODER_DROPOUT if settings.encoder_dropout is not None else ():
+        if hasattr(config, name):
+            setattr(config, name, settings.encoder_dropout)
+    pools_by_choice = hasattr(config, "classifier_pooling") and getattr(config, "architecture", "modern") == "modern"
+    if pools_by_choice:
+        config.classifier_pooling = settings.pooling
+    elif settings.pooling != "cls":
+        raise UserError(
+            f"finetune.pooling is {settings.pooling}, but this {config.model_type} has its own head: leave it at cls"
+        )
+
+
+def refuse_unfit(
+    source: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", settings: Finetune
+) -> None:
+    """Raise UserError where tokens or places are asked for that the model does not have."""
+    tokens, longest = model.config.vocab_size, getattr(model.config, "max_position_embeddings", None)
+    if tokens < len(tokenizer):
+        raise UserError(f"finetune.init: the model in {source} has {tokens} tokens, its tokenizer {len(tokenizer)}")
+    if longest and settings.max_length > longest:
+        raise UserError(f"finetune.max_length is {settings.max_length}, but the model in {source} reads {longest}")
+
+
+def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":
+    """Our own model with the attention that is fastest on a CPU, where there is no GPU."""
+    if model.config.model_type == "bertpre" and not torch.cuda.is_available():
+        model.set_attn_implementation("eager")
+    return model

@@ -1,0 +1,130 @@
+"""What a model is fine-tuned for: the loss of each task, and what its logits mean."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from bertpre.data.labelled import IGNORED, Examples
+from bertpre.training.metrics import Batch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from bertpre.recipe import Finetune
+
+PROBLEM_TYPES = {  # what transformers calls the tasks in a model's configuration
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+    "tokens": None,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, its classes, and how its loss is weighed; `class_weights` (C,) multiply the losses of the classes."""
+
+    kind: str
+    classes: tuple[str, ...]
+    class_weights: tuple[float, ...] | None = None
+    label_smoothing: float = 0.0
+
+    @property
+    def auto_class(self) -> str:
+        """The Auto class of transformers whose models have the head for this task."""
+        return "AutoModelForTokenClassification" if self.kind == "tokens" else "AutoModelForSequenceClassification"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What a model's configuration must say: classes by name, and the kind of problem."""
+        names = dict(enumerate(self.classes))
+        return {
+            "num_labels": len(names),
+            "id2label": names,
+            "label2id": {name: number for number, name in names.items()},
+            "problem_type": PROBLEM_TYPES[self.kind],
+        }
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The sum of the losses of a batch, in nats; of regression, squared errors."""
+        if self.kind == "regression":
+            return F.mse_loss(logits.squeeze(-1), labels, reduction="sum")
+        if self.kind == "multi_label":
+            return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1).sum()
+        weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        return F.cross_entropy(
+            logits.flatten(0, -2), labels.flatten(), weights, ignore_index=IGNORED,
+            label_smoothing=self.label_smoothing, reduction="sum",
+        )  # fmt: skip
+
+    def outputs(self, logits: Tensor) -> np.ndarray:
+        """Probabilities of the classes (..., C), or predicted numbers (B,)."""
+        if self.kind == "regression":
+            return logits.squeeze(-1).cpu().numpy()
+        return (logits.sigmoid() if self.kind == "multi_label" else logits.softmax(-1)).cpu().numpy()
+
+
+def build_task(settings: "Finetune", training: Examples) -> Task:
+    """The recipe's task on these training examples.
+
+    `balanced` weights are inverse to the classes' counts, as scikit-learn's: a mean loss keeps its size.
+    """
+    weights = settings.class_weights
+    if weights == "balanced":
+        labels = np.concatenate(training.labels) if settings.task == "tokens" else training.labels
+        counts = np.maximum(np.bincount(labels, minlength=len(training.classes)), 1)
+        weights = counts.sum() / (len(counts) * counts)
+    return Task(
+        settings.task,
+        training.classes,
+        None if weights is None else tuple(float(weight) for weight in weights),
+        settings.label_smoothing,
+    )
+
+
+@dataclass
+class TaskOutput(ModelOutput):
+    """The loss, and the logits (B, ..., C) in fp32."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+
+
+class TaskModel(nn.Module):
+    """Any model with a head for the task, and the task's loss."""
+
+    def __init__(self, model: "PreTrainedModel", task: Task) -> None:
+        super().__init__()
+        self.model, self.task = model, task
+
+    def forward(self, labels: Tensor, num_items_in_batch: Tensor, **inputs: Tensor) -> TaskOutput:
+        """The batch's part of the mean loss over `num_items_in_batch` labels; other inputs are the model's."""
+        logits = self.model(**inputs).logits.float()
+        return TaskOutput(self.task.loss(logits, labels) / num_items_in_batch, logits)
+
+
+class TaskObjective:
+    """What is measured while a task is trained."""
+
+    items = ("num_items_in_batch",)
+
+    def __init__(self, task: Task) -> None:
+        self.has_accuracy = task.kind in ("classification", "tokens")
+        self.figures = ("loss", "accuracy") if self.has_accuracy else ("loss",)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The batch's labels: of texts, or of words."""
+        labels = batch["labels"]
+        return {"num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORED).sum())}
+
+    def measure(self, outputs: TaskOutput, batch: Batch, counts: dict[str, float]) -> dict[str, Tensor]:
+        """This batch's part of the loss and the accuracy (fraction) of the `counts` it belongs to."""
+        measured = {"loss": outputs.loss.detach()}
+        if self.has_accuracy:
+            right = (outputs.logits.argmax(-1) == batch["labels"]).sum()
+            measured["accuracy"] = right / counts["num_items_in_batch"]
+        return measured
