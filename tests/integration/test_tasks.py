@@ -57,7 +57,8 @@ def write_recipe(folder: Path, data: tuple[str, str], init: str, **finetune: Any
         "output_dir": str(folder / "run"),
         "training": {"precision": "fp32", "compile": False, "log_every": 1},
         "finetune": {
-            "path": data[0], "init": init, "epochs": 5, "batch_size": 8, "max_length": 32, "learning_rate": 1e-3,
+            "path": data[0], "init": init, "epochs": 8, "batch_size": 8, "max_length": 32, "learning_rate": 2e-3,
+            "dropout": 0, "encoder_dropout": 0,
             "validation_fraction": 0.2, **finetune,
         },
         "evaluate": {"path": data[1], "split": "train"},
