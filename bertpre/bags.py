@@ -45,6 +45,7 @@ def nbsvm(training: Examples) -> Predictor:
     Wang and Manning 2012, section 2.3, with logistic loss and without interpolation, as Mesnil et al. 2015; of more
     than two classes each against the others.
     """
+    from scipy.special import expit
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(binary=True, ngram_range=(1, 3), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
@@ -54,7 +55,7 @@ def nbsvm(training: Examples) -> Predictor:
 
     def predict(examples: Examples) -> np.ndarray:
         features = vectorizer.transform(together(examples))
-        chances = np.stack([1 / (1 + np.exp(-(features @ weights) - offset)) for weights, offset in models], axis=1)
+        chances = np.stack([expit(features @ weights + offset) for weights, offset in models], axis=1)
         if count == 2:
             chances = np.concatenate([1 - chances, chances], axis=1)
         return chances / np.maximum(chances.sum(1, keepdims=True), 1e-12)

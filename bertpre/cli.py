@@ -94,6 +94,50 @@ def baseline(recipe: RecipeName, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def curve(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fractions: Annotated[str, typer.Option(help="Shares of the labels, with commas.")] = "0.004,0.02,0.1,1",
+) -> None:
+    """Accuracy with few labels and with all, pretrained and not."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.curve import curve
+
+    try:
+        shares = tuple(float(share) for share in fractions.split(","))
+    except ValueError:
+        raise UserError(f"--fractions {fractions}: write shares with commas, e.g. 0.02,0.1,1") from None
+    curve(loaded, shares)
+
+
+@app.command()
+def suite(recipe: RecipeName, overrides: Overrides = None) -> None:
+    """Every task of GLUE, with the official figures and their average."""
+    from bertpre.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    from bertpre.suite import suite
+
+    suite(loaded)
+
+
+@app.command()
+def probe(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any masked language model.")],
+    texts: Annotated[str | None, typer.Option(help="A file with one text a line; a run's held-out text.")] = None,
+    pairs: Annotated[str | None, typer.Option(help="BLiMP's JSONL: a file or a folder.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="So many texts.")] = 100,
+    max_length: Annotated[int, typer.Option(min=8, help="Tokens of each text.")] = 128,
+) -> None:
+    """Pseudo-perplexity, accuracy by word frequency, acceptability of sentence pairs."""
+    from bertpre.probe import probe
+
+    probe(model, texts, pairs, limit, max_length)
+
+
+@app.command()
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any text classifier.")],
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="By default lines of stdin.")] = None,

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from bertpre.errors import UserError
 
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -243,6 +244,12 @@ class Evaluate(Section):
     bag_of_words: bool = True  # also fit TF-IDF + logistic regression on the same examples
 
 
+class Suite(Section):
+    """Tasks that an encoder is compared on."""
+
+    tasks: Annotated[list[Literal[GLUE]], Field(min_length=1)] = list(GLUE)  # of GLUE, which finetune.path holds
+
+
 class Recipe(Section):
     """Everything a run needs."""
 
@@ -257,6 +264,7 @@ class Recipe(Section):
     checkpoint: Checkpoint = Checkpoint()
     finetune: Finetune | None = None
     evaluate: Evaluate = Evaluate()
+    suite: Suite | None = None
 
     @model_validator(mode="after")
     def check(self) -> "Recipe":

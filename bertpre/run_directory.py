@@ -74,22 +74,22 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
         )
 
 
-def one_at_a_time(stage: Callable[[Recipe], T]) -> Callable[[Recipe], T]:
+def one_at_a_time(stage: Callable[..., T]) -> Callable[..., T]:
     """Let a stage work only where no other process does; of several processes of one training the first one asks.
 
     The lock is the folder's own, leaves no file and goes with the process. Raises UserError where it is taken.
     """
 
     @functools.wraps(stage)
-    def alone(recipe: Recipe) -> T:
+    def alone(recipe: Recipe, *arguments: Any) -> T:
         folder = Path(recipe.output_dir)
         is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
         if not is_first or fcntl is None or not folder.is_dir():
-            return stage(recipe)
+            return stage(recipe, *arguments)
         handle = os.open(folder, os.O_RDONLY)
         try:
             take_lock(handle, folder)
-            return stage(recipe)
+            return stage(recipe, *arguments)
         finally:
             os.close(handle)
 

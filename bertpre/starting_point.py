@@ -32,7 +32,8 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
     folder = Path(recipe.output_dir)
     torch.manual_seed(seed)
     if init == "random":
-        tokenizer = load_tokenizer(folder / "tokenizer")
+        own = folder / "tokenizer"
+        tokenizer = load_tokenizer(recipe.tokenizer.path if recipe.tokenizer.path and not own.exists() else own)
         config = build_config(recipe, tokenizer)
         set_choices(config, recipe.finetune, task)
         return eager_on_cpu(getattr(transformers, task.auto_class).from_config(config)), tokenizer

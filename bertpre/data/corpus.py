@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertpre.data import sample
+from bertpre.data.glue import GlueFile, open_glue
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read_documents(
 class Table:
     """One split of a source; `key` is the recipe's section that errors name."""
 
-    data: "Dataset | IterableDataset | ParquetFiles | Sample"
+    data: "Dataset | IterableDataset | ParquetFiles | Sample | GlueFile"
     path: str
     name: str | None
     split: str
@@ -99,6 +100,8 @@ def open_table(
     """Open one split of a source; arguments and errors as of `read_documents`."""
     if path == "sample":
         return Table(open_sample(split, key), path, name, split, key)
+    if (file := open_glue(path, name, split)) is not None:
+        return Table(file, path, name, split, key)
     with failures_explained(path, name, split, key):
         return Table(load(path, name, split, key, text_unit, streaming), path, name, split, key)
 

@@ -144,7 +144,7 @@ def test_stock_folder_and_card_arrive_and_the_card_is_right(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment
     )
     assert done.returncode == 0, done.stderr
-    assert "'sequence'" in done.stdout and "'tive'" in done.stdout
+    assert "'sequence'" in done.stdout and "tive'" in done.stdout
 
 
 def test_refusals_name_the_remedy(tiny_run: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,252 @@
+"""`bertpre probe`: how good a masked language model is by itself, before any fine-tuning."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bertpre.data.cleaning import clean_text
+from bertpre.data.labelled import Template, padded
+from bertpre.data.store import open_shards
+from bertpre.errors import UserError
+from bertpre.runtime import choose_dtype, start_accelerator
+from bertpre.starting_point import load_own_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+AT_ONCE = 4096  # tokens in a forward pass; the logits of all of them are made
+PER_MILLION = (1000.0, 100.0, 10.0, 1.0, 0.0)  # where the bins of word frequency begin
+
+
+def probe(
+    model: str, texts: str | None = None, pairs: str | None = None, limit: int = 100, max_length: int = 128
+) -> dict[str, Any]:
+    """Print and return what a masked language model knows: of running text, and of acceptable sentences.
+
+    `model` is a run directory, or the folder or Hub id of any masked language model. `texts` is a file with one text a
+    line, by default the run's own held-out documents; of the first `limit` the first `max_length` tokens count.
+    `pairs` is a JSONL file, or a folder of them, with `sentence_good` and `sentence_bad` in each line (BLiMP's layout,
+    Warstadt et al. 2020). Raises UserError where there is nothing to probe.
+    """
+    network, tokenizer = load_masked_lm(model)
+    store = Path(model) / "data" if (Path(model) / "recipe.yaml").exists() else None
+    figures: dict[str, Any] = {}
+    if texts is not None or (store is not None and store.is_dir()):
+        known = np.zeros(len(tokenizer), dtype=np.int64)
+        if texts is None:
+            rows = held_out(store, limit, max_length - 2)
+        else:
+            lines = [clean_text(line) for line in read_lines(texts)]
+            rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit])]
+            for ids in encode(tokenizer, lines) if store is None else ():
+                known += np.bincount(ids, minlength=len(known))
+        if store is not None:
+            known += sum(np.bincount(shard.tokens, minlength=len(known)) for shard in open_shards(store, "train"))
+        figures |= running_text(network, tokenizer, rows, known)
+        print_running_text(figures)
+    if pairs is not None:
+        figures["acceptability"] = acceptability(network, tokenizer, Path(pairs))
+    if not figures:
+        raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
+    return figures
+
+
+def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    """The model on the device, in evaluation, and its tokenizer; raises UserError where it is no such model."""
+    from transformers import AutoModelForMaskedLM
+
+    import bertpre.model  # noqa: F401  registers its classes
+
+    source = str(Path(model) / "model") if (Path(model) / "recipe.yaml").exists() else model
+    accelerator = start_accelerator()
+    try:
+        network = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{source!r} is no masked language model: {reason}") from None
+    tokenizer = load_own_tokenizer(source)
+    if tokenizer.mask_token_id is None:
+        raise UserError(f"the tokenizer of {source!r} has no mask token")
+    return network.to(accelerator.device, choose_dtype("auto", accelerator.device)).eval(), tokenizer
+
+
+def read_lines(file: str) -> list[str]:
+    """The lines of a file that hold text; raises UserError where there is none."""
+    try:
+        lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read as text: {error}") from None
+    if not lines:
+        raise UserError(f"{file} holds no text")
+    return lines
+
+
+def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.ndarray]:
+    """Token ids of texts, without special tokens."""
+    encodings = tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+
+def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
+    """The beginnings of documents that a run has never trained on."""
+    rows = []
+    for shard in open_shards(store, "validation"):
+        bounds = shard.sentences[shard.documents]
+        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+            if len(rows) < limit:
+                rows.append(np.array(shard.tokens[start : min(end, start + longest)], dtype=np.int64))
+    return rows
+
+
+# ---- running text ----------------------------------------------------------------------------------------------------
+
+
+def running_text(
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[np.ndarray], known: np.ndarray
+) -> dict[str, Any]:
+    """Pseudo-perplexity a token (Salazar et al. 2020, section 2.3), and accuracy by how frequent the masked token is.
+
+    `known` counts the tokens of the text that frequencies are taken from, (V,).
+    """
+    scored = list(score_tokens(network, tokenizer, rows, hide_rest_of_word=False))
+    likelihoods, right = (np.concatenate([row[part] for row in scored]) for part in (0, 1))
+    frequency = known[np.concatenate(rows)] / max(known.sum(), 1) * 1e6
+    place = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
+    bins = []
+    for number, begin in enumerate(PER_MILLION):
+        here = place == number
+        if here.any():
+            bins.append(
+                {
+                    "per_million_from": begin,
+                    "tokens": int(here.sum()),
+                    "accuracy": float(right[here].mean()),
+                    "loss": float(-likelihoods[here].mean()),
+                }
+            )
+    return {
+        "pseudo_perplexity": float(np.exp(-likelihoods.mean())),
+        "accuracy": float(right.mean()),
+        "tokens": len(right),
+        "texts": len(rows),
+        "by_frequency": bins,
+    }
+
+
+def print_running_text(figures: dict[str, Any]) -> None:
+    """The figures as a table."""
+    print(
+        f"probe: pseudo-perplexity {figures['pseudo_perplexity']:.2f}, accuracy {figures['accuracy']:.1%} on "
+        f"{figures['tokens']:,} tokens of {figures['texts']:,} texts, one masked at a time"
+    )
+    print("probe: occurrences in a million tokens   tokens   accuracy   loss")
+    above = "and more"
+    for row in figures["by_frequency"]:
+        name = f"{row['per_million_from']:g} {above if above == 'and more' else f'to {above}'}"
+        print(f"probe: {name:<32} {row['tokens']:>13,} {row['accuracy']:>10.1%} {row['loss']:>6.3f}")
+        above = f"{row['per_million_from']:g}"
+
+
+# ---- acceptability ---------------------------------------------------------------------------------------------------
+
+
+def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", path: Path) -> dict[str, Any]:
+    """How often the acceptable sentence of a pair is the likelier one, for each file and over all pairs.
+
+    A sentence's score is the sum of its tokens' log-likelihoods, where the tokens behind in the same word are masked
+    too: otherwise they give away a rare word's pieces (Kauf and Ivanova 2023, PLL-word-l2r).
+    """
+    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"--pairs: {path} holds no .jsonl file")
+    figures: dict[str, Any] = {}
+    for file in files:
+        good, bad = read_pairs(file)
+        scores = [row[0].sum() for row in score_tokens(network, tokenizer, encode(tokenizer, good + bad), True)]
+        right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
+        figures[file.stem] = {"accuracy": float(right.mean()), "pairs": len(good)}
+        print(f"probe: {file.stem:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
+    total = sum(each["pairs"] for each in figures.values())
+    overall = sum(each["accuracy"] * each["pairs"] for each in figures.values()) / total
+    print(f"probe: {'all':<56} {overall:.1%} of {total:,} pairs")
+    return {"accuracy": overall, "pairs": total, "files": figures}
+
+
+def read_pairs(file: Path) -> tuple[list[str], list[str]]:
+    """Acceptable and unacceptable sentences; raises UserError, which names the line, for another layout."""
+    good, bad = [], []
+    for number, line in enumerate(read_lines(str(file)), start=1):
+        try:
+            row = json.loads(line)
+            sides = [row["sentence_good"], row["sentence_bad"]]
+            if not all(isinstance(side, str) and side.strip() for side in sides):
+                raise ValueError("an empty sentence")
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"--pairs: line {number} of {file} is no pair with sentence_good and sentence_bad ({error})"
+            ) from None
+        good.append(sides[0])
+        bad.append(sides[1])
+    return good, bad
+
+
+# ---- one token at a time ---------------------------------------------------------------------------------------------
+
+
+def score_tokens(
+    network: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    rows: list[np.ndarray],
+    hide_rest_of_word: bool,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each row of token ids (T,): each token's log-likelihood (T,) when masked, and whether it is the likeliest.
+
+    Raises UserError where a row is longer than the model reads.
+    """
+    template, mask_id = Template.of(tokenizer, pairs=False), tokenizer.mask_token_id
+    longest = getattr(network.config, "max_position_embeddings", None) or 1 << 20
+    first = len(template.parts[0])
+    for ids in rows:
+        row = template.fill(ids.tolist())[0]
+        if len(row) > longest:
+            raise UserError(f"a text has {len(row)} tokens; the model reads {longest}")
+        copies = np.tile(row, (len(ids), 1))
+        places = np.arange(len(ids)) + first
+        copies[np.arange(len(ids)), places] = mask_id
+        if hide_rest_of_word:
+            for number, end in enumerate(word_ends(tokenizer, ids)):
+                copies[number, places[number] : end + first] = mask_id
+        yield likelihoods(network, copies, places, ids)
+
+
+def word_ends(tokenizer: "PreTrainedTokenizerBase", ids: np.ndarray) -> list[int]:
+    """Where the word of each token ends (WordPiece: the pieces after the first begin with ##)."""
+    inside = [token.startswith("##") for token in tokenizer.convert_ids_to_tokens(ids.tolist())]
+    ends, end = [], len(ids)
+    for place in reversed(range(len(ids))):
+        ends.append(end)
+        if not inside[place]:
+            end = place
+    return ends[::-1]
+
+
+@torch.no_grad()
+def likelihoods(
+    network: "PreTrainedModel", copies: np.ndarray, places: np.ndarray, targets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-likelihood of each copy's target at its place, and whether it is the likeliest token there."""
+    size = max(1, AT_ONCE // copies.shape[1])
+    values, right = [], []
+    for start in range(0, len(copies), size):
+        part = slice(start, start + size)
+        inputs = torch.from_numpy(padded(list(copies[part]), copies.shape[1], 0)).to(network.device)
+        logits = network(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
+        at_place = logits[torch.arange(len(inputs)), torch.from_numpy(places[part])].float()
+        target = torch.from_numpy(targets[part]).to(network.device)
+        values.append(at_place.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy())
+        right.append((at_place.argmax(-1) == target).cpu().numpy())
+    return np.concatenate(values), np.concatenate(right)

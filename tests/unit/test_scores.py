@@ -1,0 +1,101 @@
+"""Figures against scikit-learn's and scipy's, and against cases worked out by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from bertpre.scores import calibration, entities, from_confusion, score, spread
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_classes_as_scikit_learn_has_them(count: int) -> None:
+    generator = np.random.default_rng(count)
+    labels = generator.integers(0, count, 400)
+    probabilities = generator.dirichlet(np.ones(count), 400)
+    probabilities[:200] += np.eye(count)[labels[:200]]
+    probabilities /= probabilities.sum(1, keepdims=True)
+    names = tuple("abcde"[:count])
+    figures, predicted = score("classification", labels, probabilities, names), probabilities.argmax(1)
+    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
+    average = "binary" if count == 2 else "macro"
+    assert figures["f1"] == pytest.approx(metrics.f1_score(labels, predicted, average=average))
+    assert figures["matthews"] == pytest.approx(metrics.matthews_corrcoef(labels, predicted))
+    assert figures["loss"] == pytest.approx(metrics.log_loss(labels, probabilities))
+    assert figures["confusion"] == metrics.confusion_matrix(labels, predicted).tolist()
+    report = metrics.classification_report(labels, predicted, target_names=names, output_dict=True)
+    for name, row in figures["per_class"].items():
+        assert [row["precision"], row["recall"], row["f1"], row["examples"]] == pytest.approx(
+            [report[name]["precision"], report[name]["recall"], report[name]["f1-score"], report[name]["support"]]
+        )
+    low, high = figures["intervals"]["accuracy"]
+    exact = stats.binomtest(int((labels == predicted).sum()), 400).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.01)
+
+
+def test_a_constant_prediction_has_no_correlation() -> None:
+    assert from_confusion(np.array([[5, 0], [3, 0]])) == {"accuracy": 0.625, "f1": 0.0, "matthews": 0.0}
+    assert score("regression", np.array([1.0, 2.0]), np.array([3.0, 3.0]), ("x",))["pearson"] == 0.0
+
+
+def test_calibration_by_hand() -> None:
+    labels = np.array([0, 0, 1, 1])
+    probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
+    measured = calibration(labels, probabilities)
+    assert measured["expected_error"] == pytest.approx((3 * abs(0.9 - 2 / 3) + abs(0.8 - 1)) / 4)
+    assert measured["brier"] == pytest.approx(metrics.brier_score_loss(labels, probabilities[:, 1]) * 2)
+    assert sum(each["examples"] for each in measured["bins"]) == 4
+
+
+def test_numbers_as_scipy_has_them() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 6, 100).astype(np.float32)
+    predicted = labels + generator.normal(size=100)
+    figures = score("regression", labels, predicted, ("grade",))
+    assert figures["pearson"] == pytest.approx(stats.pearsonr(labels, predicted).statistic)
+    assert figures["spearman"] == pytest.approx(stats.spearmanr(labels, predicted).statistic)
+    assert figures["rmse"] ** 2 == pytest.approx(metrics.mean_squared_error(labels, predicted))
+    low, high = figures["intervals"]["pearson"]
+    assert low < figures["pearson"] < high
+
+
+def test_several_labels_as_scikit_learn_has_them() -> None:
+    generator = np.random.default_rng(0)
+    labels, probabilities = generator.integers(0, 2, (50, 3)).astype(np.float32), generator.random((50, 3))
+    figures, chosen = score("multi_label", labels, probabilities, ("a", "b", "c")), probabilities > 0.5
+    assert figures["f1"] == pytest.approx(metrics.f1_score(labels, chosen, average="micro"))
+    assert figures["f1_macro"] == pytest.approx(metrics.f1_score(labels, chosen, average="macro"))
+    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(labels, chosen))
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ("O B-PER I-PER O", {("PER", 1, 3)}),
+        ("B-PER B-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        ("I-LOC I-LOC I-PER", {("LOC", 0, 2), ("PER", 2, 3)}),
+        ("S-LOC B-PER E-PER O", {("LOC", 0, 1), ("PER", 1, 3)}),
+        ("O O", set()),
+    ],
+)
+def test_entities_of_tags(tags: str, found: set[tuple[str, int, int]]) -> None:
+    assert entities(tags.split()) == found
+
+
+def test_an_entity_counts_whole() -> None:
+    classes = ("B-PER", "I-PER", "O")
+    labels = [np.array([0, 1, 2]), np.array([2, 0])]
+    outputs = [np.eye(3)[[0, 2, 2]], np.eye(3)[[2, 0]]]
+    figures = score("tokens", labels, outputs, classes)
+    assert figures["accuracy"] == pytest.approx(4 / 5)
+    assert figures["f1"] == pytest.approx(0.5)  # one of two, of two
+    assert figures["per_class"] == {"PER": {"precision": 0.5, "recall": 0.5, "f1": 0.5, "examples": 2}}
+
+
+def test_spread_over_seeds() -> None:
+    assert spread([0.9, 0.92, 0.94]) == {
+        "mean": pytest.approx(0.92),
+        "deviation": pytest.approx(0.02),
+        "values": [0.9, 0.92, 0.94],
+    }
+    assert spread([0.5])["deviation"] == 0.0
