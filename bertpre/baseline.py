@@ -9,6 +9,8 @@ from bertpre.errors import UserError
 from bertpre.evaluate import read_test
 from bertpre.finetune import Fitted, fit, infer, read_parts, require_finetune
 from bertpre.recipe import Recipe
+from bertpre.report import write_report
+from bertpre.report_evaluation import own_row
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.scores import score
@@ -46,18 +48,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     results = read_results(folder)
     if "evaluate" in results:
         print_row("this run", own_row(results))
+    write_report(folder, recipe)
     return rows
-
-
-def own_row(results: dict[str, Any]) -> dict[str, Any]:
-    """The run's own classifier as a row of the table."""
-    tuned, tested = results["finetune"], results["evaluate"]
-    return {
-        "validation_accuracy": tuned.get("validation", {}).get("accuracy"),
-        "accuracy": tested["accuracy"],
-        "f1": tested["f1"],
-        "seconds": tuned["seconds"] + tested["seconds"],
-    }
 
 
 def predictor(recipe: Recipe, fitted: Fitted) -> Predictor:

@@ -12,6 +12,7 @@ from bertpre.errors import UserError
 from bertpre.evaluate import read_test
 from bertpre.finetune import fit, read_parts, require_finetune
 from bertpre.recipe import Recipe
+from bertpre.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
 from bertpre.scores import score, spread
@@ -33,7 +34,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
         raise UserError(f"the curve is for classification; finetune.task is {settings.task}")
     if bad := [share for share in fractions if not 0 < share <= 1]:
         raise UserError(f"--fractions: {bad[0]} is no share above 0 and up to 1")
-    folder = claim(recipe)
+    folder, given = claim(recipe), recipe
     without = {"validation_fraction": 0.0, "validation_path": None, "validation_split": None, "patience": None}
     recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=without)})
     everything, _ = read_parts(recipe)
@@ -52,6 +53,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
                 f"{over['mean']:.4f} ± {over['deviation']:.4f}",
                 flush=True,
             )
+    write_report(folder, given)
     return rows
 
 

@@ -1,25 +1,16 @@
 """The report: a self-contained page of a run's figures, and the lines that close a run."""
 
-import base64
 import html
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertpre.recipe import Recipe, to_yaml
+from bertpre.page import image, new_figure, page, table, to_png
+from bertpre.recipe import METRICS, Recipe, to_yaml
+from bertpre.report_evaluation import evaluation_sections
 from bertpre.run_directory import read_results, write_text
-
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1 { margin-bottom: 0; } h2 { margin-top: 2rem; border-bottom: 1px solid #ddd; }
-table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; }
-th { white-space: nowrap; }
-td.number { font-variant-numeric: tabular-nums; } .note { color: #666; } img { max-width: 100%; }
-pre { background: #f6f6f6; padding: .8rem; overflow: auto; font-size: 13px; } mark { background: #ffe9a8; }
-"""
 
 
 def write_report(folder: Path, recipe: Recipe) -> Path:
@@ -33,16 +24,17 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
     ]
     if histograms := results.get("prepare", {}).get("histograms"):
         parts += ["<h2>Corpus</h2>", image(plot_lengths(histograms))]
-    parts += [
-        "<h2>Pretraining</h2>",
-        image(plot_pretraining(rows, results)),
-        f"<h3>Words hidden from the model, and its guesses</h3>{fillings(results)}",
-    ]
-    if any(row["stage"] == "finetune" for row in rows):
+    if any(row["stage"] == "pretrain" for row in rows):
+        parts += [
+            "<h2>Pretraining</h2>",
+            image(plot_pretraining(rows, results)),
+            f"<h3>Words hidden from the model, and its guesses</h3>{fillings(results)}",
+        ]
+    if any("accuracy" in row for row in rows if row["stage"] == "finetune"):
         parts += ["<h2>Fine-tuning</h2>", image(plot_finetuning(rows))]
+    parts += evaluation_sections(results)
     parts += ["<h2>Recipe</h2>", f"<pre>{html.escape(to_yaml(recipe))}</pre>"]
-    page = f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(folder.name)} - bertpre</title>"
-    write_text(folder / "report.html", f"{page}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n")
+    write_text(folder / "report.html", page(folder.name, parts))
     return folder / "report.html"
 
 
@@ -55,7 +47,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def provenance(folder: Path) -> str:
     """Commit, versions and hardware in one line."""
     file = folder / "manifest.json"
-    facts = json.loads(file.read_text()).get("pretrain", {}) if file.exists() else {}
+    stages = json.loads(file.read_text()) if file.exists() else {}
+    facts = stages.get("pretrain", stages.get("finetune"))
     if not facts:
         return ""
     hardware, versions = facts["hardware"], facts["versions"]
@@ -97,10 +90,29 @@ def figures(results: dict[str, Any]) -> list[tuple[str, str]]:
             ("Fine-tuning", f"{tuned['epochs']} epochs on {tuned['examples']:,} texts, {tuned['seconds'] / 60:.1f} min")
         )
     if measured := results.get("evaluate"):
-        text = f"{measured['accuracy']:.2%} of {measured['examples']:,} test texts"
-        if words := measured.get("bag_of_words"):
-            text += f"; a bag of words with logistic regression, same examples: {words['accuracy']:.2%}"
-        rows.append(("Test accuracy", text))
+        rows += test_figures(measured)
+    return rows
+
+
+def test_figures(measured: dict[str, Any]) -> list[tuple[str, str]]:
+    """The main figures on the test split."""
+    rows = []
+    for name in dict.fromkeys(name for names in METRICS.values() for name in names if name in measured):
+        if name == "loss":
+            continue
+        is_share = name == "accuracy"
+        text = f"{measured[name]:.2%} of {measured['examples']:,} test texts" if is_share else f"{measured[name]:.4f}"
+        if name in measured["intervals"]:
+            low, high = measured["intervals"][name]
+            form = ".2%" if is_share else ".4f"
+            text += f"; 95 % between {low:{form}} and {high:{form}}"
+        if "seeds" in measured:
+            over = measured["seeds"][name]
+            text += f"; over {len(over['values'])} seeds {over['mean']:.4f} ± {over['deviation']:.4f}"
+        if is_share and "bag_of_words" in measured:
+            words = measured["bag_of_words"]["accuracy"]
+            text += f"; a bag of words with logistic regression, same examples: {words:.2%}"
+        rows.append((f"Test {name}", text))
     return rows
 
 
@@ -128,12 +140,6 @@ def closing_lines(folder: Path) -> list[str]:
         *(f"  {folder / name}  ({what})" for name, what in artefacts.items() if (folder / name).exists()),
     ]
     return lines
-
-
-def table(rows: list[tuple[str, str]]) -> str:
-    """Rows as an HTML table."""
-    cells = (f"<tr><th>{html.escape(name)}</th><td class=number>{html.escape(value)}</td></tr>" for name, value in rows)
-    return f"<table>{''.join(cells)}</table>"
 
 
 def fillings(results: dict[str, Any]) -> str:
@@ -184,30 +190,10 @@ def plot_finetuning(rows: list[dict[str, Any]]) -> bytes:
     """Accuracy over the steps; a PNG."""
     figure, (axis,) = new_figure(1)
     for split, style in (("train", "-"), ("validation", "o-")):
-        chosen = [row for row in rows if row["stage"] == "finetune" and row["split"] == split]
+        chosen = [row for row in rows if row["stage"] == "finetune" and row["split"] == split and "accuracy" in row]
         axis.plot(
             [row["step"] for row in chosen], [row["accuracy"] for row in chosen], style, markersize=4, label=split
         )
     axis.set(xlabel="step", title="accuracy")
     axis.legend()
     return to_png(figure)
-
-
-def new_figure(columns: int) -> tuple[Any, list[Any]]:
-    """A figure with axes side by side, drawn without a screen."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5 * columns, 3.4), dpi=110, layout="constrained")
-    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
-
-
-def to_png(figure: Any) -> bytes:
-    """A figure as a PNG file's bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def image(png: bytes) -> str:
-    """A picture inside the page."""
-    return f"<img alt='' src='data:image/png;base64,{base64.b64encode(png).decode()}'>"

@@ -7,6 +7,7 @@ from bertpre.data.glue import TASKS, GlueTask
 from bertpre.evaluate import evaluate, predict_test, read_test
 from bertpre.finetune import finetune, read_parts, require_finetune
 from bertpre.recipe import Recipe, Suite
+from bertpre.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
 from bertpre.scores import score
 
@@ -28,6 +29,7 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     if "wnli" in means and len(means) > 1:  # many leave it out: its development set contradicts its training set
         summary["average_without_wnli"] = mean({name: value for name, value in means.items() if name != "wnli"})
     write_results(folder, "glue", summary)
+    write_report(folder, recipe)
     print(f"suite: average of {len(means)} tasks {summary['average']:.4f}")
     return summary
 

@@ -126,7 +126,7 @@ def test_another_recipes_run_is_not_touched(verb: str, tiny_run: Path, tmp_path:
     ("verb", "remedy"),
     [
         ("pretrain", "run `bertpre prepare`"),
-        ("finetune", "no tokenizer in"),
+        ("finetune", "run `bertpre pretrain` first"),
         ("evaluate", "run `bertpre finetune` first"),
     ],
 )
