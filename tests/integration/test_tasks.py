@@ -113,3 +113,78 @@ def test_every_task(
         "classes": {"label", "probabilities"}, "pairs": {"label"}, "regression": {"value"},
         "sets": {"labels", "probabilities"}, "words": {"tags"},
     }[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("finetune", "words"),
+    [
+        ({"label_column": "stars"}, "finetune.label_column: {train} has no column 'stars'"),
+        ({"label_column": "verdict", "label_names": ["bad", "good"]}, "label outside the classes (bad, good): 'mixed'"),
+        ({"label_column": "verdict", "validation_fraction": 0.001}, "leaves nothing to choose the best epoch on"),
+        ({"label_column": "verdict", "max_length": 128}, "finetune.max_length is 128, but the model"),
+        ({"label_column": "verdict", "pooling": "mean"}, "finetune.pooling is mean, but this bert has its own head"),
+        ({"label_column": "verdict", "init": "{bare}"}, "no tokenizer in '{bare}'"),
+        ({"label_column": "verdict", "init": "/no/such/model"}, "no tokenizer in '/no/such/model'"),
+        ({"label_column": "verdict", "init": "{tokenizer}"}, "no encoder in"),
+        ({"label_column": "verdict", "batch_size": 8, "path": "{nothing}"}, "cannot be read: it is empty"),
+    ],
+)
+def test_a_mistake_is_one_message_before_any_training(
+    finetune: dict[str, Any], words: str, data: tuple[str, str], stock: str, tiny_run: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    places = {"train": data[0], "bare": tmp_path / "bare", "nothing": tmp_path / "nothing.jsonl"}
+    places["tokenizer"] = tiny_run / "tokenizer"
+    BertForMaskedLM.from_pretrained(stock).save_pretrained(places["bare"])
+    places["nothing"].write_text("")
+    chosen = {key: value.format(**places) if isinstance(value, str) else value for key, value in finetune.items()}
+    recipe = write_recipe(tmp_path, data, **({"init": stock} | chosen))
+    capsys.readouterr()
+    assert run_here("finetune", recipe) == 2
+    error = capsys.readouterr().err
+    assert words.format(**places) in error
+    assert len([line for line in error.splitlines() if line]) == 1, error
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_several_seeds_are_told_with_their_spread(
+    data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"label_column": "verdict", "pooling": "mean", "seeds": 3, "epochs": 2}
+    recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
+    assert run_here("run", recipe) == 0, capsys.readouterr().err
+    run = tmp_path / "run"
+    results = json.loads((run / "results.json").read_text())
+    each = [figures["validation"]["accuracy"] for figures in results["finetune"]["seeds"]]
+    assert [figures["seed"] for figures in results["finetune"]["seeds"]] == [0, 1, 2]
+    assert results["finetune"]["validation"]["accuracy"] == max(each)
+    assert results["finetune"]["spread"]["accuracy"]["mean"] == pytest.approx(sum(each) / 3)
+    tested = results["evaluate"]["seeds"]["accuracy"]["values"]
+    best = results["finetune"]["seed"]
+    assert results["evaluate"]["accuracy"] == tested[best]
+    kept = (run / "finetuned" / "model.safetensors").read_bytes()
+    assert kept == (run / "seeds" / str(best) / "model.safetensors").read_bytes()
+    page = (run / "report.html").read_text()
+    for word in ("over 3 seeds", "The worst mistakes", "Expected calibration error", "mixed"):
+        assert word in page
+
+
+def test_training_ends_where_nothing_better_comes(
+    data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"label_column": "verdict", "epochs": 6, "patience": 1, "learning_rate": 1e-9}
+    recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
+    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
+    assert len(read_metrics(tmp_path / "run", "finetune", "validation")) == 2
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]["best_epoch"] == 1
+
+
+def test_a_validation_file_is_used_and_all_examples_train(
+    data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"label_column": "verdict", "validation_path": data[1], "epochs": 1, "min_steps": 20}
+    recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
+    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
+    figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
+    assert (figures["examples"], figures["validation"]["examples"]) == (60, 24)
+    assert figures["epochs"] == 3  # 8 steps each
