@@ -1,13 +1,14 @@
-"""Linear classifiers on bags of n-grams: what a user would otherwise train in seconds."""
+"""Linear models of bags of n-grams: what a user would otherwise train in seconds."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bertpre.data.labelled import Examples
 
-Predictor = Callable[[Examples], np.ndarray]  # gives the probability of each class, (N, C)
+Predictor = Callable[[Examples], np.ndarray]  # gives the probability of each class, (N, C), or numbers, (N,)
 
 
 def together(examples: Examples) -> list[str]:
@@ -76,8 +77,24 @@ def against_the_rest(occurs: Any, is_class: np.ndarray) -> tuple[np.ndarray, flo
     return classifier.coef_.ravel().astype(np.float32) * ratio, float(classifier.intercept_[0])
 
 
-BAGS: dict[str, Callable[[Examples], Predictor]] = {
-    "TF-IDF words": words_classifier,
-    "TF-IDF words, bigrams": lambda training: words_classifier(training, 2),
-    "NB-SVM trigrams": nbsvm,
+def words_regression(training: Examples, longest: int = 1) -> Predictor:
+    """Ridge regression on TF-IDF of all runs of up to `longest` words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import Ridge
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, longest))
+    regression = Ridge().fit(vectorizer.fit_transform(together(training)), training.labels)
+    return lambda examples: regression.predict(vectorizer.transform(together(examples)))
+
+
+BAGS: dict[str, dict[str, Callable[[Examples], Predictor]]] = {  # by task
+    "classification": {
+        "TF-IDF words": words_classifier,
+        "TF-IDF words, bigrams": partial(words_classifier, longest=2),
+        "NB-SVM trigrams": nbsvm,
+    },
+    "regression": {
+        "TF-IDF words": words_regression,
+        "TF-IDF words, bigrams": partial(words_regression, longest=2),
+    },
 }

@@ -8,7 +8,7 @@ from bertpre.data.labelled import Examples, encode_examples
 from bertpre.errors import UserError
 from bertpre.evaluate import read_test
 from bertpre.finetune import Fitted, fit, infer, read_parts, require_finetune
-from bertpre.recipe import Recipe
+from bertpre.recipe import METRICS, Recipe
 from bertpre.report import write_report
 from bertpre.report_evaluation import own_row
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
@@ -21,33 +21,35 @@ from bertpre.training.trackers import MetricsLog
 def baseline(recipe: Recipe) -> dict[str, Any]:
     """Train and test what a user would otherwise do; prints and keeps one table.
 
-    TF-IDF with logistic regression, of words and of words and bigrams; NB-SVM with trigrams; and the recipe's network
-    without pretraining, where the run has a tokenizer; beside them this run's classifier, where `evaluate` has measured
-    it. Raises UserError for a task that is not classification.
+    TF-IDF with logistic (or ridge) regression, of words and of words and bigrams; NB-SVM with trigrams; and the
+    recipe's network without pretraining, where the run has a tokenizer; beside them this run's model, where `evaluate` has
+    measured it. Raises UserError for several labels and for words, which have no such baselines.
     """
     settings = require_finetune(recipe)
-    if settings.task != "classification":
-        raise UserError(f"baselines are for classification; finetune.task is {settings.task}")
+    if settings.task not in BAGS:
+        raise UserError(f"baselines are for {' and '.join(BAGS)}; finetune.task is {settings.task}")
     folder = claim(recipe)
     training, validation = read_parts(recipe)
     test = read_test(recipe, training.classes)
     rows: dict[str, Any] = {}
-    for name, train in BAGS.items():
+    for name, train in BAGS[settings.task].items():
         start = time.perf_counter()
-        rows[name] = measured(train(training), validation, test) | {"seconds": time.perf_counter() - start}
+        rows[name] = measured(settings.task, train(training), validation, test) | {
+            "seconds": time.perf_counter() - start
+        }
         print_row(name, rows[name])
     if (folder / "tokenizer").exists():
         start, accelerator = time.perf_counter(), start_accelerator()
         log = MetricsLog(folder / "metrics.jsonl", "no pretraining", accelerator.is_main_process)
         fitted = fit(recipe, training, validation, "random", recipe.seed, accelerator, log)
-        row = measured(predictor(recipe, fitted), None, test)
-        row["validation_accuracy"] = fitted.figures.get("validation", {}).get("accuracy")
+        row = measured(settings.task, predictor(recipe, fitted), None, test)
+        row["validation"] = fitted.figures.get("validation", {}).get(METRICS[settings.task][0])
         rows["no pretraining"] = row | {"seconds": time.perf_counter() - start}
         print_row("no pretraining", rows["no pretraining"])
     write_results(folder, "baseline", rows)
     results = read_results(folder)
     if "evaluate" in results:
-        print_row("this run", own_row(results))
+        print_row("this run", own_row(settings.task, results))
     write_report(folder, recipe)
     return rows
 
@@ -64,18 +66,21 @@ def predictor(recipe: Recipe, fitted: Fitted) -> Predictor:
     return predict
 
 
-def measured(predict: Predictor, validation: Examples | None, test: Examples) -> dict[str, float | None]:
-    """Accuracy and F1 on the test split, and the accuracy on the validation part."""
-    tested = score("classification", test.labels, predict(test), test.classes)
+def measured(kind: str, predict: Predictor, validation: Examples | None, test: Examples) -> dict[str, Any]:
+    """The task's main figures on the test split, and the first of them on the validation part."""
+    row = main_figures(kind, score(kind, test.labels, predict(test), test.classes))
     held_out = None
     if validation is not None:
-        held_out = score("classification", validation.labels, predict(validation), test.classes)["accuracy"]
-    return {"validation_accuracy": held_out, "accuracy": tested["accuracy"], "f1": tested["f1"]}
+        held_out = score(kind, validation.labels, predict(validation), test.classes)[METRICS[kind][0]]
+    return {"validation": held_out} | row
+
+
+def main_figures(kind: str, figures: dict[str, Any]) -> dict[str, float]:
+    """The figures that name how good a model is."""
+    return {name: figures[name] for name in METRICS[kind] if name != "loss"}
 
 
 def print_row(name: str, row: dict[str, Any]) -> None:
     """One line of the table."""
-    held_out = row["validation_accuracy"]
-    shown = "" if held_out is None else f"validation {held_out:.4f}  "
-    line = f"baseline: {name:<22} {shown}test {row['accuracy']:.4f}  F1 {row['f1']:.4f}  {row['seconds']:.0f} s"
-    print(line, flush=True)
+    told = [f"{of} {value:.4f}" for of, value in row.items() if of != "seconds" and value is not None]
+    print(f"baseline: {name:<22} {'  '.join(told)}  {row['seconds']:.0f} s", flush=True)

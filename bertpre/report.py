@@ -32,7 +32,8 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
         ]
     if any("accuracy" in row for row in rows if row["stage"] == "finetune"):
         parts += ["<h2>Fine-tuning</h2>", image(plot_finetuning(rows))]
-    parts += evaluation_sections(results)
+    if recipe.finetune is not None:
+        parts += evaluation_sections(results, recipe.finetune.task)
     parts += ["<h2>Recipe</h2>", f"<pre>{html.escape(to_yaml(recipe))}</pre>"]
     write_text(folder / "report.html", page(folder.name, parts))
     return folder / "report.html"

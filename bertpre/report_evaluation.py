@@ -4,10 +4,11 @@ import html
 from typing import Any
 
 from bertpre.page import image, new_figure, table, to_png
+from bertpre.recipe import METRICS
 
 
-def evaluation_sections(results: dict[str, Any]) -> list[str]:
-    """Tables and pictures of what `evaluate`, `baseline`, `curve` and `suite` have left in a run's figures."""
+def evaluation_sections(results: dict[str, Any], kind: str) -> list[str]:
+    """Tables and pictures of what the verbs that measure have left in a run's figures; `kind` is the task."""
     parts: list[str] = []
     measured = results.get("evaluate", {})
     if "per_class" in measured:
@@ -26,7 +27,7 @@ def evaluation_sections(results: dict[str, Any]) -> list[str]:
     if measured.get("mistakes"):
         parts += ["<h3>The worst mistakes</h3>", mistakes(measured["mistakes"])]
     if "baseline" in results:
-        parts += ["<h2>Baselines, on the same examples</h2>", baselines(results)]
+        parts += ["<h2>Baselines, on the same examples</h2>", baselines(results, kind)]
     if "curve" in results:
         parts += ["<h2>With few labels</h2>", image(plot_curve(results["curve"]))]
     if "glue" in results:
@@ -52,27 +53,26 @@ def mistakes(rows: list[dict[str, Any]]) -> str:
     return f"<ol>{''.join(items)}</ol>"
 
 
-def baselines(results: dict[str, Any]) -> str:
-    """The baselines and, below them, the run's own classifier."""
+def baselines(results: dict[str, Any], kind: str) -> str:
+    """The baselines and, below them, the run's own model."""
     named = dict(results["baseline"])
     if "evaluate" in results:
-        named["this run"] = own_row(results)
-    rows = []
-    for name, row in named.items():
-        held_out = "" if row["validation_accuracy"] is None else f"{row['validation_accuracy']:.4f}"
-        rows.append((name, held_out, f"{row['accuracy']:.4f}", f"{row['f1']:.4f}", f"{row['seconds']:.0f} s"))
-    return table(rows, ("", "validation", "test accuracy", "F1", "training and testing"))
+        named["this run"] = own_row(kind, results)
+    columns = [name for name in next(iter(named.values())) if name != "seconds"]
+    rows = [
+        (name, *("" if row[of] is None else f"{row[of]:.4f}" for of in columns), f"{row['seconds']:.0f} s")
+        for name, row in named.items()
+    ]
+    return table(rows, ("", *columns, "training and testing"))
 
 
-def own_row(results: dict[str, Any]) -> dict[str, Any]:
-    """The run's own classifier as a row of the table."""
+def own_row(kind: str, results: dict[str, Any]) -> dict[str, Any]:
+    """The run's own model as a row of the table."""
     tuned, tested = results["finetune"], results["evaluate"]
-    return {
-        "validation_accuracy": tuned.get("validation", {}).get("accuracy"),
-        "accuracy": tested["accuracy"],
-        "f1": tested["f1"],
-        "seconds": tuned["seconds"] + tested["seconds"],
-    }
+    names = [name for name in METRICS[kind] if name != "loss"]
+    held_out = tuned.get("validation", {}).get(names[0])
+    own = {name: tested[name] for name in names}
+    return {"validation": held_out} | own | {"seconds": tuned["seconds"] + tested["seconds"]}
 
 
 def glue(measured: dict[str, Any]) -> str:

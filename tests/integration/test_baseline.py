@@ -17,21 +17,28 @@ def examples_of(texts: list[str], labels: list[int], classes: tuple[str, ...]) -
     return Examples([f"train/{number}" for number in range(len(texts))], texts, None, np.array(labels), classes)
 
 
-@pytest.mark.parametrize("name", BAGS)
+@pytest.mark.parametrize("name", BAGS["classification"])
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_bag_learns_what_words_tell(name: str, count: int) -> None:
     words, classes = ("dull", "fine", "odd"), ("a", "b", "c")[:count]
     texts = [f"a {words[number % count]} film {number % 7}" for number in range(60)]
-    predict = BAGS[name](examples_of(texts, [number % count for number in range(60)], classes))
+    predict = BAGS["classification"][name](examples_of(texts, [number % count for number in range(60)], classes))
     probabilities = predict(examples_of([f"one {word} one" for word in words[:count]], [0] * count, classes))
     assert probabilities.argmax(1).tolist() == list(range(count))
     np.testing.assert_allclose(probabilities.sum(1), 1)
 
 
-@pytest.mark.parametrize("name", BAGS)
+@pytest.mark.parametrize("name", BAGS["classification"])
 def test_a_class_that_training_lacks_is_never_told(name: str) -> None:
     training = examples_of(["dull dull", "fine fine"] * 4, [0, 2] * 4, ("a", "b", "c"))
-    assert (BAGS[name](training)(training).argmax(1) == training.labels).all()
+    assert (BAGS["classification"][name](training)(training).argmax(1) == training.labels).all()
+
+
+def test_regression_on_words() -> None:
+    examples = examples_of(["dull", "fine", "fine fine", "dull dull"] * 5, [0, 1, 1, 0] * 5, ("grade",))
+    for build in BAGS["regression"].values():
+        low, high = build(examples)(examples_of(["dull", "fine"], [0, 0], ("grade",)))
+        assert low < 0.3 < 0.7 < high
 
 
 def test_nbsvm_reads_runs_of_words() -> None:
@@ -56,7 +63,7 @@ def test_one_table_on_the_same_examples(
     recipe = run / "recipe.yaml"
     assert run_here("baseline", recipe, f"output_dir={run}") == 0, capsys.readouterr().err
     rows = json.loads((run / "results.json").read_text())["baseline"]
-    assert set(rows) == {*BAGS, "no pretraining"}
+    assert set(rows) == {*BAGS["classification"], "no pretraining"}
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("baseline:")]
     assert len(lines) == 5
     assert "this run" in lines[-1]

@@ -16,6 +16,7 @@ PACKAGE = Path(bertpre.__file__).parent
 HEAVY = ("torch", "transformers", "datasets", "accelerate", "numpy", "sklearn", "matplotlib", "wandb")
 VERBS = {  # starting_point: where the recipe meets the model that fine-tuning starts from
     "prepare", "pretrain", "starting_point", "finetune", "evaluate", "predict", "baseline", "curve", "suite", "probe",
+    "report_evaluation",
     "export", "hub", "doctor", "report", "run", "show",
 }  # fmt: skip
 
