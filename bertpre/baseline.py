@@ -22,8 +22,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     """Train and test what a user would otherwise do; prints and keeps one table.
 
     TF-IDF with logistic (or ridge) regression, of words and of words and bigrams; NB-SVM with trigrams; and the
-    recipe's network without pretraining, where the run has a tokenizer; beside them this run's model, where `evaluate` has
-    measured it. Raises UserError for several labels and for words, which have no such baselines.
+    recipe's network without pretraining, where the run has a tokenizer; beside them this run's model, where `evaluate`
+    has measured it. Raises UserError for several labels and for words, which have no such baselines.
     """
     settings = require_finetune(recipe)
     if settings.task not in BAGS:
@@ -34,9 +34,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for name, train in BAGS[settings.task].items():
         start = time.perf_counter()
-        rows[name] = measured(settings.task, train(training), validation, test) | {
-            "seconds": time.perf_counter() - start
-        }
+        row = measured(settings.task, train(training), validation, test)
+        rows[name] = row | {"seconds": time.perf_counter() - start}
         print_row(name, rows[name])
     if (folder / "tokenizer").exists():
         start, accelerator = time.perf_counter(), start_accelerator()

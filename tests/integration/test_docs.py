@@ -1,4 +1,4 @@
-"""The Python of docs/data.md runs as it stands."""
+"""The Python of docs/data.md runs as it stands, and the recipes of docs/finetuning.md load."""
 
 import re
 from pathlib import Path
@@ -43,3 +43,11 @@ def test_the_batches_fit_a_stock_model(blocks: list[str]) -> None:
     )
     loss = BertForPreTraining(config)(**batch).loss
     assert torch.isfinite(loss)
+
+
+def test_the_recipes_of_the_docs_load(tmp_path: Path) -> None:
+    recipes = re.findall(r"```yaml\n(.*?)```", (DOCS / "finetuning.md").read_text(), re.DOTALL)
+    assert len(recipes) == 2
+    for text in recipes:
+        (tmp_path / "recipe.yaml").write_text(text)
+        assert load_recipe(str(tmp_path / "recipe.yaml")).corpus is None
