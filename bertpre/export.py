@@ -6,15 +6,15 @@ from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from bertpre.errors import UserError
 from bertpre.model import modeling_bertpre
+from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.conversion import to_stock_bert, to_stock_modernbert
 from bertpre.model.modeling_bertpre import (
     BertPreForMaskedLM,
     BertPreForPreTraining,
-    BertPreForSequenceClassification,
 )
 from bertpre.model.onnx import INPUTS, run_onnx, write_onnx
 from bertpre.run_directory import load_run
@@ -64,12 +64,23 @@ def refuse_unusable(folder: Path) -> None:
 def write_models(run: Path, to: str, folder: Path) -> float:
     """Write the pretrained model and the classifier; returns the largest difference of their logits when reloaded."""
     if not (run / "model").is_dir():
-        raise UserError(f"{run} has no pretrained model: run `bertpre pretrain {run}/recipe.yaml` first")
+        as_it_is = f"; {run}/finetuned is a folder that loads as it is" if (run / "finetuned").is_dir() else ""
+        raise UserError(f"{run} has no pretrained model: run `bertpre pretrain {run}/recipe.yaml` first{as_it_is}")
     pretrained = BertPreForMaskedLM if to == "onnx" else BertPreForPreTraining
     differences = [write_model(pretrained, run / "model", to, folder)]
     if (run / "finetuned").is_dir():
-        differences.append(write_model(BertPreForSequenceClassification, run / "finetuned", to, folder / "classifier"))
+        differences.append(
+            write_model(classifier_class(run / "finetuned"), run / "finetuned", to, folder / "classifier")
+        )
     return max(differences)
+
+
+def classifier_class(folder: Path) -> type[PreTrainedModel]:
+    """The class of a fine-tuned model; raises UserError where it was fine-tuned from another kind of model."""
+    config = AutoConfig.from_pretrained(folder)
+    if config.model_type != BertPreConfig.model_type:
+        raise UserError(f"{folder} was fine-tuned from a stock {config.model_type}: it loads anywhere as it is")
+    return getattr(modeling_bertpre, config.architectures[0])
 
 
 def write_model(model_class: type[PreTrainedModel], source: Path, to: str, target: Path) -> float:

@@ -1,6 +1,7 @@
 """Every task through the real verbs: fine-tuned, evaluated, asked; from this run's model and from a stock one."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pyarrow.parquet import read_table
 from transformers import AutoConfig, BertConfig, BertForMaskedLM
 
 from bertpre.data.tokenizer import load_tokenizer
-from tests.helpers import read_metrics, run_here
+from tests.helpers import copy_run, read_metrics, run_here
 from tests.unit.test_labelled import write_rows
 
 NAMES = ("mira", "oda", "tom", "ben")
@@ -105,6 +106,13 @@ def test_every_task(
     }[kind]  # fmt: skip
     assert list(config.id2label.values()) == expected
     assert config.model_type == ("bertpre" if source == "own" else "bert")
+    if source == "own" and kind in ("words", "sets"):
+        own_run = copy_run(tiny_modern_run, tmp_path / "own", "prepare", "pretrain")
+        shutil.copytree(run / "finetuned", own_run / "finetuned")
+        for to in ("modernbert", "onnx"):
+            assert run_here("export", own_run, "--to", to) == 0, capsys.readouterr().err
+        exported = AutoConfig.from_pretrained(own_run / "export-modernbert" / "classifier")
+        assert list(exported.id2label.values()) == expected
     capsys.readouterr()
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
     assert run_here("predict", run, text, "--json") == 0
