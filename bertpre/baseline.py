@@ -7,7 +7,8 @@ from bertpre.bags import BAGS, Predictor
 from bertpre.data.labelled import Examples, encode_examples
 from bertpre.errors import UserError
 from bertpre.evaluate import read_test
-from bertpre.finetune import Fitted, fit, infer, read_parts, require_finetune
+from bertpre.finetune import Fitted, fit, read_parts, require_finetune
+from bertpre.inference import infer
 from bertpre.recipe import METRICS, Recipe
 from bertpre.report import write_report
 from bertpre.report_evaluation import own_row

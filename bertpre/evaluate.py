@@ -10,7 +10,8 @@ import torch
 from bertpre.bags import words_classifier
 from bertpre.data.labelled import Examples, encode_examples, read_examples
 from bertpre.errors import UserError
-from bertpre.finetune import infer, read_parts, require_finetune, true_labels
+from bertpre.finetune import read_parts, require_finetune
+from bertpre.inference import infer, true_labels
 from bertpre.recipe import METRICS, Recipe
 from bertpre.run_directory import claim, write_results
 from bertpre.runtime import choose_dtype, start_accelerator

@@ -1,6 +1,5 @@
 """`bertpre finetune`: a model + labelled texts -> classifier; and `fit`, which every verb that trains one calls."""
 
-import copy
 import json
 import shutil
 import time
@@ -11,17 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
 
-from bertpre.data.labelled import IGNORED, Encoded, Examples, collate, encode_examples, in_slices, read_examples
+from bertpre.data.labelled import Encoded, Examples, collate, encode_examples, read_examples
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError
+from bertpre.inference import measure_model
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results, write_text
 from bertpre.runtime import choose_compile, choose_dtype, manifest, start_accelerator
-from bertpre.scores import score, spread
+from bertpre.scores import spread
 from bertpre.starting_point import load_start
 from bertpre.training.guards import SpikeWatch
 from bertpre.training.metrics import Batch
@@ -34,7 +32,7 @@ from bertpre.training.trainer import StepBatch, Trainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-LENGTH_MULTIPLE = 64  # torch.compile makes one program for each length
+LENGTH_MULTIPLE, PROGRAMS = 64, 8  # torch.compile makes a program for each length, and gives up after so many
 FIGURES = "figures.json"
 
 
@@ -210,40 +208,12 @@ def fit(
     cut = partial(encode_examples, tokenizer, max_length=settings.max_length, truncation=settings.truncation)
     data = TrainingBatches(cut(training), tokenizer.pad_token_id, settings, accelerator, seed)
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
-    wrapped = TaskModel(model, task)
     best = None
     if validation is not None:
         held_out = cut(validation)
         measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
         best = BestEpoch(model, measure, settings)
-    trainer = Trainer(
-        accelerator=accelerator,
-        model=wrapped,
-        optimizers=build_optimizers(
-            wrapped,
-            "adamw",
-            settings.learning_rate,
-            settings.weight_decay,
-            adam_beta2=recipe.training.adam_beta2,
-            layer_decay=settings.layer_decay,
-        ),
-        source=data,
-        objective=TaskObjective(task),
-        duration=Duration(max_steps=epochs * data.steps_per_epoch),
-        lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
-        log=log,
-        dtype=dtype,
-        compile=choose_compile(recipe.training.compile, accelerator.device),
-        max_grad_norm=recipe.training.max_grad_norm,
-        seed=seed,
-        log_every=recipe.training.log_every,
-        eval_every=data.steps_per_epoch,
-        evaluate=best,
-        evaluate_first=False,
-        is_enough=best.is_enough if best else bool,
-        watches=[SpikeWatch()],
-        price_per_hour=recipe.training.price_per_hour,
-    )
+    trainer = build_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
     trainer.train()
     log.close()
     figures = {"seed": seed, "epochs": epochs, "examples": len(training)}
@@ -254,6 +224,48 @@ def fit(
     return Fitted(model.eval(), tokenizer, task, figures | {"seconds": time.perf_counter() - start})
 
 
+def build_trainer(
+    recipe: Recipe,
+    accelerator: Accelerator,
+    model: TaskModel,
+    data: "TrainingBatches",
+    epochs: int,
+    best: "BestEpoch | None",
+    log: MetricsLog,
+    seed: int,
+) -> Trainer:
+    """Unpack the recipe into the trainer's parts."""
+    settings, training = recipe.finetune, recipe.training
+    return Trainer(
+        accelerator=accelerator,
+        model=model,
+        optimizers=build_optimizers(
+            model,
+            "adamw",
+            settings.learning_rate,
+            settings.weight_decay,
+            adam_beta2=training.adam_beta2,
+            layer_decay=settings.layer_decay,
+        ),
+        source=data,
+        objective=TaskObjective(model.task),
+        duration=Duration(max_steps=epochs * data.steps_per_epoch),
+        lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
+        log=log,
+        dtype=choose_dtype(training.precision, accelerator.device),
+        compile=choose_compile(training.compile, accelerator.device),
+        max_grad_norm=training.max_grad_norm,
+        seed=seed,
+        log_every=training.log_every,
+        eval_every=data.steps_per_epoch,
+        evaluate=best,
+        evaluate_first=False,
+        is_enough=best.is_enough if best else bool,
+        watches=[SpikeWatch()],
+        price_per_hour=training.price_per_hour,
+    )
+
+
 class TrainingBatches:
     """The batches of fine-tuning: texts of like length together, in an order that seed and epoch give."""
 
@@ -262,6 +274,7 @@ class TrainingBatches:
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
         self.batch_size, self.max_length = settings.batch_size, settings.max_length
+        self.multiple = LENGTH_MULTIPLE * -(-settings.max_length // (LENGTH_MULTIPLE * PROGRAMS))
         self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
         self.steps_per_epoch = -(-len(self.lengths) // settings.batch_size)
@@ -309,7 +322,7 @@ class TrainingBatches:
     def collate(self, indices: np.ndarray) -> Batch:
         """The texts at `indices` as a batch, of one of a few lengths."""
         longest = int(self.lengths[indices].max())
-        length = min(self.max_length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+        length = min(self.max_length, -(-longest // self.multiple) * self.multiple)
         return collate(self.encoded, indices, length, self.pad_token_id)
 
 
@@ -339,55 +352,3 @@ class BestEpoch:
     def restore(self) -> None:
         """Put the best weights back."""
         self.model.load_state_dict(self.weights)
-
-
-# ---- measuring -------------------------------------------------------------------------------------------------------
-
-
-def measure_model(
-    model: "PreTrainedModel",
-    task: Task,
-    encoded: Encoded,
-    pad_token_id: int,
-    dtype: torch.dtype,
-    accelerator: Accelerator,
-    batch_size: int = 64,
-) -> dict[str, Any]:
-    """The task's figures on encoded examples, each process working through its share."""
-    outputs = infer(model, task, encoded, pad_token_id, dtype, accelerator, batch_size)
-    return score(task.kind, true_labels(task, encoded), outputs, task.classes)
-
-
-def true_labels(task: Task, encoded: Encoded) -> Any:
-    """The labels; of words, those that the encoding has room for."""
-    return [row[row != IGNORED] for row in encoded.labels] if task.kind == "tokens" else encoded.labels
-
-
-def infer(
-    model: "PreTrainedModel",
-    task: Task,
-    encoded: Encoded,
-    pad_token_id: int,
-    dtype: torch.dtype,
-    accelerator: Accelerator,
-    batch_size: int = 64,
-) -> Any:
-    """`Task.outputs` for every example, in order, on every process; of words, a list with (W, C) for each text."""
-    working = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
-    was_training = working.training
-    working.eval()
-    order = np.argsort(encoded.lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
-    found: list[tuple[int, np.ndarray]] = []
-    for part in in_slices(len(order), batch_size):
-        indices = order[part]
-        batch = collate(encoded, indices, int(encoded.lengths[indices].max()), pad_token_id)
-        labels = batch.pop("labels")
-        with torch.no_grad():
-            logits = working(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
-        rows = task.outputs(logits.float())
-        if task.kind == "tokens":
-            rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORED).numpy(), strict=True)]
-        found += zip(indices.tolist(), rows, strict=True)
-    working.train(was_training)
-    in_order = [row for _, row in sorted(gather_object(found), key=lambda each: each[0])]
-    return in_order if task.kind == "tokens" else np.stack(in_order)

@@ -14,7 +14,7 @@ import torch
 from bertpre.data.cleaning import clean_text
 from bertpre.data.labelled import Examples, encode_examples
 from bertpre.errors import UserError
-from bertpre.finetune import infer
+from bertpre.inference import infer
 from bertpre.recipe import Finetune
 from bertpre.run_directory import load_run
 from bertpre.runtime import choose_dtype, start_accelerator

@@ -1,0 +1,65 @@
+"""What a fine-tuned model makes of encoded examples, and how good that is."""
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from bertpre.data.labelled import IGNORED, Encoded, collate, in_slices
+from bertpre.scores import score
+from bertpre.training.tasks import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def measure_model(
+    model: "PreTrainedModel",
+    task: Task,
+    encoded: Encoded,
+    pad_token_id: int,
+    dtype: torch.dtype,
+    accelerator: Accelerator,
+    batch_size: int = 64,
+) -> dict[str, Any]:
+    """The task's figures on encoded examples, each process working through its share."""
+    outputs = infer(model, task, encoded, pad_token_id, dtype, accelerator, batch_size)
+    return score(task.kind, true_labels(task, encoded), outputs, task.classes)
+
+
+def true_labels(task: Task, encoded: Encoded) -> Any:
+    """The labels; of words, those that the encoding has room for."""
+    return [row[row != IGNORED] for row in encoded.labels] if task.kind == "tokens" else encoded.labels
+
+
+def infer(
+    model: "PreTrainedModel",
+    task: Task,
+    encoded: Encoded,
+    pad_token_id: int,
+    dtype: torch.dtype,
+    accelerator: Accelerator,
+    batch_size: int = 64,
+) -> Any:
+    """`Task.outputs` for every example, in order, on every process; of words, a list with (W, C) for each text."""
+    working = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
+    was_training = working.training
+    working.eval()
+    order = np.argsort(encoded.lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
+    found: list[tuple[int, np.ndarray]] = []
+    for part in in_slices(len(order), batch_size):
+        indices = order[part]
+        batch = collate(encoded, indices, int(encoded.lengths[indices].max()), pad_token_id)
+        labels = batch.pop("labels")
+        with torch.no_grad():
+            logits = working(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
+        rows = task.outputs(logits.float())
+        if task.kind == "tokens":
+            rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORED).numpy(), strict=True)]
+        found += zip(indices.tolist(), rows, strict=True)
+    working.train(was_training)
+    in_order = [row for _, row in sorted(gather_object(found), key=lambda each: each[0])]
+    return in_order if task.kind == "tokens" else np.stack(in_order)
