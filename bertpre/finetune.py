@@ -135,7 +135,7 @@ def fit_seed(
             return known["figures"]
     is_main = accelerator.is_main_process
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
-    trackers = start_trackers(folder, "finetune", recipe.training, recipe.model_dump()) if is_main else []
+    trackers = start_trackers(folder, stage.replace(" ", "-"), recipe.training, recipe.model_dump()) if is_main else []
     log = MetricsLog(folder / "metrics.jsonl", stage, is_main, trackers)
     fitted = fit(recipe, training, validation, settings.init, seed, accelerator, log)
     if is_main:

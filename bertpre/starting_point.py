@@ -1,7 +1,9 @@
 """The model that fine-tuning starts from: this run's, random weights, or any encoder, with its tokenizer."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -47,12 +49,14 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
     try:
         config = transformers.AutoConfig.from_pretrained(source)
         set_choices(config, recipe.finetune, task)
-        model = getattr(transformers, task.auto_class).from_pretrained(
-            source, config=config, dtype=torch.float32, ignore_mismatched_sizes=True
-        )
+        with quiet():  # that the head is new is no news
+            model, told = getattr(transformers, task.auto_class).from_pretrained(
+                source, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
+            )
     except (OSError, ValueError) as error:
         raise UserError(f"finetune.init: no encoder in {source!r}: {str(error).strip().splitlines()[0]}") from None
     refuse_unfit(source, model, tokenizer, recipe.finetune)
+    refuse_incomplete(source, model, told)
     return eager_on_cpu(model), tokenizer
 
 
@@ -101,6 +105,29 @@ def refuse_unfit(
         raise UserError(f"finetune.init: the model in {source} has {tokens} tokens, its tokenizer {len(tokenizer)}")
     if longest and settings.max_length > longest:
         raise UserError(f"finetune.max_length is {settings.max_length}, but the model in {source} reads {longest}")
+
+
+def refuse_incomplete(source: str, model: "PreTrainedModel", told: dict[str, Any]) -> None:
+    """Raise UserError where a part of the encoder was not in the files and would be left random."""
+    names = [*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])]
+    inside = [name for name in names if name.startswith(f"{model.base_model_prefix}.") and ".pooler." not in name]
+    if inside:
+        raise UserError(
+            f"finetune.init: the files in {source} lack {len(inside)} weights of the encoder, {sorted(inside)[0]} "
+            "among them: this is no checkpoint of that model"
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from listing which weights it found."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from pyarrow.parquet import read_table
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, BertConfig, BertForMaskedLM
 
 from bertpre.data.tokenizer import load_tokenizer
@@ -134,6 +135,7 @@ def test_every_task(
         ({"label_column": "verdict", "init": "{bare}"}, "no tokenizer in '{bare}'"),
         ({"label_column": "verdict", "init": "/no/such/model"}, "no tokenizer in '/no/such/model'"),
         ({"label_column": "verdict", "init": "{tokenizer}"}, "no encoder in"),
+        ({"label_column": "verdict", "init": "{partial}"}, "lack 1 weights of the encoder, bert.embeddings.word_emb"),
         ({"label_column": "verdict", "batch_size": 8, "path": "{nothing}"}, "cannot be read: it is empty"),
     ],
 )
@@ -145,6 +147,11 @@ def test_a_mistake_is_one_message_before_any_training(
     places["tokenizer"] = tiny_run / "tokenizer"
     BertForMaskedLM.from_pretrained(stock).save_pretrained(places["bare"])
     places["nothing"].write_text("")
+    places["partial"] = tmp_path / "partial"
+    shutil.copytree(stock, places["partial"])
+    weights = load_file(places["partial"] / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if "word_embeddings" not in name and "decoder" not in name}
+    save_file(kept, places["partial"] / "model.safetensors", metadata={"format": "pt"})
     chosen = {key: value.format(**places) if isinstance(value, str) else value for key, value in finetune.items()}
     recipe = write_recipe(tmp_path, data, **({"init": stock} | chosen))
     capsys.readouterr()
