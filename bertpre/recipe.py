@@ -264,7 +264,7 @@ class Recipe(Section):
     checkpoint: Checkpoint = Checkpoint()
     finetune: Finetune | None = None
     evaluate: Evaluate = Evaluate()
-    suite: Suite | None = None
+    suite: Suite = Suite()
 
     @model_validator(mode="after")
     def check(self) -> "Recipe":

@@ -6,7 +6,7 @@ from typing import Any
 from bertpre.data.glue import TASKS, GlueTask
 from bertpre.evaluate import evaluate, predict_test, read_test
 from bertpre.finetune import finetune, read_parts, require_finetune
-from bertpre.recipe import Recipe, Suite
+from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
 from bertpre.scores import score
@@ -21,7 +21,7 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     require_finetune(recipe)
     folder = claim(recipe)
     figures: dict[str, Any] = {}
-    for name in (recipe.suite or Suite()).tasks:
+    for name in recipe.suite.tasks:
         figures[name] = measure_task(task_recipe(recipe, folder, name), TASKS[name])
         print(f"suite: {name:<5} {line(figures[name])}", flush=True)
     means = {name: mean(row) for name, row in figures.items()}
@@ -53,7 +53,6 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
         "output_dir": str(folder / "glue" / name),
         "finetune": tuning,
         "evaluate": recipe.evaluate.model_dump() | {"split": task.splits[0], "bag_of_words": False},
-        "suite": None,
     }
     if init == "random":  # with this run's vocabulary
         values["tokenizer"]["path"] = values["tokenizer"]["path"] or str(folder / "tokenizer")
