@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bertpre.data.classification import collate_texts, encode_texts, read_labelled
+from bertpre.data.labelled import Examples, collate, encode_examples, read_examples
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.modeling_bertpre import BertPreModel
 from bertpre.recipe import Finetune
@@ -25,14 +25,15 @@ TRAINING, TESTED, MAX_LENGTH, BATCH_SIZE = 4800, 1200, 256, 32
 
 
 @torch.no_grad()
-def pooled(run_dir: str, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def pooled(run_dir: str, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """Mean-pooled features (layers + 1, texts, E) and the mean norm of a token's vector (layers + 1)."""
     tokenizer = load_tokenizer(f"{run_dir}/tokenizer")
     model = BertPreModel.from_pretrained(f"{run_dir}/model", add_pooling_layer=False).eval()
     features, norms, tokens = [], 0.0, 0
-    for start in range(0, len(texts), BATCH_SIZE):
-        rows = encode_texts(tokenizer, texts[start : start + BATCH_SIZE], MAX_LENGTH, "head_tail")
-        batch = collate_texts(rows, np.zeros(len(rows)), MAX_LENGTH, tokenizer.pad_token_id)
+    encoded = encode_examples(tokenizer, examples, MAX_LENGTH, "head_tail")
+    for start in range(0, len(examples), BATCH_SIZE):
+        indices = np.arange(start, min(start + BATCH_SIZE, len(examples)))
+        batch = collate(encoded, indices, MAX_LENGTH, tokenizer.pad_token_id)
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
         states = torch.stack(model(**inputs, output_hidden_states=True).hidden_states)  # (layers + 1, B, S, E)
         mask = batch["attention_mask"].float()
@@ -44,10 +45,10 @@ def pooled(run_dir: str, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 def measure(run_dir: str, path: str) -> dict[str, object]:
     """Accuracy of the probes and of TF-IDF words on the same reviews."""
-    examples = read_labelled(Finetune(path=path), "train", TRAINING + TESTED)  # drawn evenly, sorted by label
-    examples = examples.subset(np.random.default_rng(0).permutation(len(examples.texts)))
+    examples = read_examples(Finetune(path=path), "train", TRAINING + TESTED)  # drawn evenly, sorted by label
+    examples = examples.subset(np.random.default_rng(0).permutation(len(examples)))
     labels = examples.labels
-    layers, norms = pooled(run_dir, examples.texts)
+    layers, norms = pooled(run_dir, examples)
     probes = []
     for features in layers:
         probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))

@@ -26,7 +26,7 @@ class Examples:
     """Texts (lists of words, where words are labelled), second texts if there are, and their labels.
 
     `labels` are class numbers (N,), numbers (N,), 0 or 1 for each of several classes (N, C), or a list of class numbers
-    for each list of words; `classes` names the classes, and is empty for numbers.
+    for each list of words; `classes` names the classes, or the column where the labels are numbers.
     """
 
     ids: list[str]
@@ -119,7 +119,7 @@ def words_of(value: Any) -> list[Any]:
 
 
 def complain(is_bad: list[bool], ids: list[str], message: str) -> None:
-    """Raise UserError where an example is bad; `%s` in the message becomes who is it, and how many."""
+    """Raise UserError where an example is bad; `%s` in the message becomes which it is, and how many."""
     if count := sum(is_bad):
         first = ids[is_bad.index(True)]
         who = f"example {first} has" if count == 1 else f"{count} examples (the first is {first}) have"

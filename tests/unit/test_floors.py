@@ -1,6 +1,7 @@
 """The floors of the house: which module may import which, read from the source."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,3 +157,12 @@ def test_help_is_instant_because_nothing_heavy_is_imported(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE.parent / "benchmarks").glob("*.py")), ids=lambda file: file.stem)
+def test_what_a_benchmark_imports_is_there(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "bertpre":
+            module = importlib.import_module(node.module)
+            missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            assert not missing, f"{file.name}: {node.module} has no {missing}"
