@@ -13,9 +13,9 @@ from bertpre.errors import UserError
 from bertpre.finetune import read_parts, require_finetune
 from bertpre.inference import infer, true_labels
 from bertpre.recipe import METRICS, Recipe
-from bertpre.run_directory import claim, write_results
+from bertpre.run_directory import claim, read_results, write_results
 from bertpre.runtime import choose_dtype, start_accelerator
-from bertpre.scores import score, spread
+from bertpre.scores import intervals, score, spread
 from bertpre.starting_point import load_own_tokenizer
 from bertpre.training.tasks import Task
 
@@ -37,11 +37,12 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     training, _ = read_parts(recipe)
     test = read_test(recipe, training.classes)
     labels, outputs = predict_test(recipe, folder / "finetuned", test)
-    figures = score(settings.task, labels, outputs, test.classes) | {"examples": len(test)}
+    figures = score(settings.task, labels, outputs, test.classes)
+    if settings.seeds > 1:
+        figures["seeds"] = over_seeds(recipe, folder, test, figures)
+    figures |= {"intervals": intervals(settings.task, labels, outputs, test.classes), "examples": len(test)}
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
     figures["mistakes"] = worst_mistakes(settings.task, test, outputs)
-    if settings.seeds > 1:
-        figures["seeds"] = over_seeds(recipe, folder, test)
     figures["seconds"] = time.perf_counter() - start
     if recipe.evaluate.bag_of_words and settings.task == "classification":
         before = time.perf_counter()
@@ -85,12 +86,14 @@ def load_classifier(folder: Path, kind: str, classes: tuple[str, ...]) -> tuple[
     return model, load_own_tokenizer(str(folder))
 
 
-def over_seeds(recipe: Recipe, folder: Path, test: Examples) -> dict[str, Any]:
-    """Mean, deviation and each value of the task's main figures over the classifiers of all seeds."""
-    rows = []
+def over_seeds(recipe: Recipe, folder: Path, test: Examples, best: dict[str, Any]) -> dict[str, Any]:
+    """Mean, deviation and each value of the figures over the classifiers of all seeds; `best` is the kept one's."""
+    kept, rows = read_results(folder)["finetune"]["seed"], []
     for seed in range(recipe.seed, recipe.seed + recipe.finetune.seeds):
-        labels, outputs = predict_test(recipe, folder / "seeds" / str(seed), test)
-        measured = score(recipe.finetune.task, labels, outputs, test.classes)
+        measured = best
+        if seed != kept:
+            labels, outputs = predict_test(recipe, folder / "seeds" / str(seed), test)
+            measured = score(recipe.finetune.task, labels, outputs, test.classes)
         rows.append({name: value for name, value in measured.items() if isinstance(value, float)})
     return {name: spread([row[name] for row in rows]) for name in rows[0]}
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.labelled import Template, padded
+from bertpre.data.labelled import Template, padded, whole_backend
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.runtime import choose_dtype, start_accelerator
@@ -87,7 +87,7 @@ def read_lines(file: str) -> list[str]:
 
 def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.ndarray]:
     """Token ids of texts, without special tokens."""
-    encodings = tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    encodings = whole_backend(tokenizer).encode_batch_fast(texts, add_special_tokens=False)
     return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
 

@@ -1,4 +1,4 @@
-"""How good predictions are: the figures of each task, with 95 % intervals."""
+"""How good predictions are: the figures of each task, and their 95 % intervals."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,12 +29,9 @@ def score_classes(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[
 
     numbers = range(len(classes))
     confusion = confusion_matrix(labels, probabilities.argmax(-1), labels=numbers)
-    drawn = np.random.default_rng(0).multinomial(len(labels), confusion.ravel() / len(labels), RESAMPLES)
-    resampled = from_confusion(drawn.reshape(-1, *confusion.shape))
     figures = {name: float(value) for name, value in from_confusion(confusion).items()}
     return figures | {
         "loss": float(log_loss(labels, probabilities, labels=numbers)),
-        "intervals": {name: percentiles(values) for name, values in resampled.items()},
         "per_class": per_class(confusion, classes),
         "confusion": confusion.tolist(),
         "calibration": calibration(labels, probabilities),
@@ -106,16 +103,12 @@ def calibration(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]
 def score_numbers(labels: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
     """Pearson and Spearman correlation (0 where a side does not vary), root mean squared and mean absolute error."""
     labels, predicted = labels.astype(np.float64), predicted.astype(np.float64)
-    generator, measures = np.random.default_rng(0), {"pearson": pearson, "spearman": spearman}
-    draws = generator.integers(0, len(labels), (RESAMPLES, len(labels)))
-    return {name: measure(labels, predicted) for name, measure in measures.items()} | {
+    return {
+        "pearson": pearson(labels, predicted),
+        "spearman": spearman(labels, predicted),
         "rmse": float(np.sqrt(((labels - predicted) ** 2).mean())),
         "mae": float(np.abs(labels - predicted).mean()),
         "loss": float(((labels - predicted) ** 2).mean()),
-        "intervals": {
-            name: percentiles([measure(labels[draw], predicted[draw]) for draw in draws])
-            for name, measure in measures.items()
-        },
     }
 
 
@@ -138,17 +131,12 @@ def score_sets(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str
     truth, chosen = labels > 0.5, probabilities > 0.5
     counts = np.stack([(truth & chosen).sum(0), chosen.sum(0), truth.sum(0)])
     classwise = {name: of_counts(*counts[:, number]) for number, name in enumerate(classes)}
-
-    def f1(draw: np.ndarray) -> float:
-        return of_counts((truth[draw] & chosen[draw]).sum(), chosen[draw].sum(), truth[draw].sum())["f1"]
-
     sure = np.clip(probabilities, 1e-7, 1 - 1e-7)
     return {
         "f1": of_counts(*counts.sum(1))["f1"],
         "f1_macro": float(np.mean([each["f1"] for each in classwise.values()])),
         "accuracy": float((truth == chosen).all(1).mean()),
         "loss": float(-np.where(truth, np.log(sure), np.log(1 - sure)).mean()),
-        "intervals": {"f1": bootstrap(f1, len(labels))},
         "per_class": classwise,
     }
 
@@ -163,7 +151,6 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
         "accuracy": float(right.sum() / words.sum()),
         "loss": float(-np.log(np.maximum(sure[np.arange(len(every)), every], 1e-7)).mean()),
         "words": int(words.sum()),
-        "intervals": {"accuracy": bootstrap(lambda draw: right[draw].sum() / words[draw].sum(), len(words))},
     }
     if not any(name.startswith("B-") for name in classes):
         return score_classes(every, sure, classes) | figures
@@ -197,10 +184,37 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def bootstrap(measure: Callable[[np.ndarray], float], count: int) -> list[float]:
-    """The 95 % interval of a figure, from examples drawn anew."""
-    generator = np.random.default_rng(0)
-    return percentiles([measure(generator.integers(0, count, count)) for _ in range(RESAMPLES)])
+def intervals(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) -> dict[str, list[float]]:
+    """The 95 % intervals of a task's main figures, from examples (of words, texts) drawn anew, 1,000 times."""
+    if kind == "classification":
+        return intervals_of_classes(labels, outputs, classes)
+    measures: dict[str, Callable[[np.ndarray], float]]
+    if kind == "regression":
+        measures = {
+            "pearson": lambda draw: pearson(labels[draw], outputs[draw]),
+            "spearman": lambda draw: spearman(labels[draw], outputs[draw]),
+        }
+    elif kind == "multi_label":
+        truth, chosen = labels > 0.5, outputs > 0.5
+        hits, predicted, true = (part.sum(1) for part in (truth & chosen, chosen, truth))
+        measures = {"f1": lambda draw: of_counts(hits[draw].sum(), predicted[draw].sum(), true[draw].sum())["f1"]}
+    else:
+        right = np.array([(row.argmax(-1) == tags).sum() for row, tags in zip(outputs, labels, strict=True)])
+        words = np.array([len(row) for row in labels])
+        measures = {"accuracy": lambda draw: right[draw].sum() / words[draw].sum()}
+    draws = np.random.default_rng(0).integers(0, len(labels), (RESAMPLES, len(labels)))
+    return {name: percentiles([measure(draw) for draw in draws]) for name, measure in measures.items()}
+
+
+def intervals_of_classes(
+    labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str, ...]
+) -> dict[str, list[float]]:
+    """Those of accuracy, F1 and Matthews correlation: drawing examples anew draws a confusion matrix."""
+    from sklearn.metrics import confusion_matrix
+
+    confusion = confusion_matrix(labels, probabilities.argmax(-1), labels=range(len(classes)))
+    drawn = np.random.default_rng(0).multinomial(len(labels), confusion.ravel() / len(labels), RESAMPLES)
+    return {name: percentiles(values) for name, values in from_confusion(drawn.reshape(-1, *confusion.shape)).items()}
 
 
 def percentiles(values: Sequence[float]) -> list[float]:

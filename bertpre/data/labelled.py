@@ -13,6 +13,7 @@ from bertpre.data.corpus import Table, open_table
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
     from bertpre.recipe import Finetune
@@ -244,6 +245,14 @@ class Encoded:
         return np.array([len(row) for row in self.ids])
 
 
+def whole_backend(tokenizer: "PreTrainedTokenizerBase") -> "Tokenizer":
+    """What turns texts into tokens, neither cut nor padded, whatever its file says: that is the recipe's to say."""
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
 @dataclass(frozen=True)
 class Template:
     """The special tokens that a tokenizer puts before, between and behind the texts, and the segment of each part."""
@@ -254,7 +263,7 @@ class Template:
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase", pairs: bool) -> "Template":
         """Read off what the tokenizer itself does with one letter, or two."""
-        encoding = tokenizer.backend_tokenizer.encode("a", "a" if pairs else None)
+        encoding = whole_backend(tokenizer).encode("a", "a" if pairs else None)
         parts: list[list[int]] = [[]]
         segments = []
         for token, text, segment in zip(encoding.ids, encoding.sequence_ids, encoding.type_ids, strict=True):
@@ -287,9 +296,7 @@ def encode_examples(
     `head` and `tail` keep the start and the end of a long text; `head_tail` a quarter from the start and the rest from
     the end (Sun et al. 2019, section 5.3.1, who found both ends best on IMDB). Of labelled words the first are kept.
     """
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
+    backend = whole_backend(tokenizer)
     template = Template.of(tokenizer, examples.pairs is not None)
     room = max_length - template.length
     if examples.texts and isinstance(examples.texts[0], list):

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedTokenizerBase
 
 from bertpre.data import sample
-from bertpre.data.labelled import Encoded, Examples, collate, encode_examples, in_slices, read_examples
+from bertpre.data.labelled import Encoded, Examples, Template, collate, encode_examples, in_slices, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetune import TrainingBatches, split_off_validation
@@ -228,6 +228,16 @@ def test_a_long_text_keeps_the_ends_that_were_asked_for(
     (row,) = encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 10, truncation).ids
     expected = [word for start, end in zip(kept[::2], kept[1::2], strict=True) for word in WORDS[start:end]]
     assert tokenizer.convert_ids_to_tokens(row.tolist()) == ["[CLS]", *expected, "[SEP]"]
+
+
+def test_what_a_tokenizers_file_says_of_cutting_and_padding_is_not_heeded(tokenizer: PreTrainedTokenizerBase) -> None:
+    expected = encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 20).ids[0]
+    template = Template.of(tokenizer, pairs=False)
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokenizer.backend_tokenizer.enable_padding(length=8)
+    assert Template.of(tokenizer, pairs=False) == template
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    assert encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 20).ids[0].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from bertpre.scores import calibration, entities, from_confusion, score, spread
+from bertpre.scores import calibration, entities, from_confusion, intervals, score, spread
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -28,7 +28,7 @@ def test_classes_as_scikit_learn_has_them(count: int) -> None:
         assert [row["precision"], row["recall"], row["f1"], row["examples"]] == pytest.approx(
             [report[name]["precision"], report[name]["recall"], report[name]["f1-score"], report[name]["support"]]
         )
-    low, high = figures["intervals"]["accuracy"]
+    low, high = intervals("classification", labels, probabilities, names)["accuracy"]
     exact = stats.binomtest(int((labels == predicted).sum()), 400).proportion_ci(method="wilson")
     assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.01)
 
@@ -55,7 +55,7 @@ def test_numbers_as_scipy_has_them() -> None:
     assert figures["pearson"] == pytest.approx(stats.pearsonr(labels, predicted).statistic)
     assert figures["spearman"] == pytest.approx(stats.spearmanr(labels, predicted).statistic)
     assert figures["rmse"] ** 2 == pytest.approx(metrics.mean_squared_error(labels, predicted))
-    low, high = figures["intervals"]["pearson"]
+    low, high = intervals("regression", labels, predicted, ("grade",))["pearson"]
     assert low < figures["pearson"] < high
 
 
