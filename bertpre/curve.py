@@ -35,7 +35,13 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     if bad := [share for share in fractions if not 0 < share <= 1]:
         raise UserError(f"--fractions: {bad[0]} is no share above 0 and up to 1")
     folder, given = claim(recipe), recipe
-    without = {"validation_fraction": 0.0, "validation_path": None, "validation_split": None, "patience": None}
+    without = {
+        "validation_fraction": 0.0,
+        "validation_path": None,
+        "validation_split": None,
+        "patience": None,
+        "unlabelled": None,
+    }
     recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=without)})
     everything, _ = read_parts(recipe)
     shares = {share: [draw(everything, share, recipe.seed + n) for n in range(settings.seeds)] for share in fractions}

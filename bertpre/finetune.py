@@ -14,6 +14,7 @@ from accelerate import Accelerator
 
 from bertpre.data.labelled import Encoded, Examples, collate, encode_examples, read_examples
 from bertpre.data.sampler import Position
+from bertpre.distill import with_unlabelled
 from bertpre.errors import UserError
 from bertpre.inference import measure_model
 from bertpre.recipe import Finetune, Recipe
@@ -59,10 +60,13 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     accelerator.wait_for_everyone()
     start, folder = time.perf_counter(), Path(recipe.output_dir)
     training, validation = read_parts(recipe)
+    taught = with_unlabelled(settings, training, validation)
     seeds = range(recipe.seed, recipe.seed + settings.seeds)
-    each = [fit_seed(recipe, training, validation, seed, accelerator) for seed in seeds]
+    each = [fit_seed(recipe, taught, validation, seed, accelerator) for seed in seeds]
     best = best_of(each, settings)
     figures = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
+    if settings.unlabelled:
+        figures["unlabelled"] = len(taught) - len(training)
     if settings.seeds > 1:
         figures |= {"seeds": each, "spread": spread_of(each)}
     if accelerator.is_main_process:

@@ -170,6 +170,15 @@ METRICS = {  # the first one chooses the best epoch where the recipe does not sa
 }
 
 
+class Unlabelled(Section):
+    """Texts without labels, which NB-SVM, taught by the labelled ones, labels for the network."""
+
+    path: str | None = None  # none: finetune.path
+    split: str = "train"
+    limit: Count | None = None
+    held_out: str | None = None  # a split of finetune.path whose texts are left out, e.g. test
+
+
 class Finetune(Section):
     """The labelled examples and how a model is trained on them."""
 
@@ -182,6 +191,7 @@ class Finetune(Section):
     label_column: str | Annotated[list[str], Field(min_length=2)] = "label"  # several: one of 0 and 1 for each label
     label_names: list[str] | None = None  # the classes, in order; none: the dataset's own names, or the values found
     limit: Count | None = None
+    unlabelled: Unlabelled | None = None  # learn from these texts too
     init: str = "pretrained"  # this run's model; `random` for no pretraining; or the folder or Hub id of any encoder
     epochs: Count = 3
     min_steps: Count | None = None  # more epochs where there are fewer steps in `epochs`: for few examples
@@ -215,6 +225,8 @@ class Finetune(Section):
                 raise ValueError(f"{key} is for classification and tokens, not for {self.task}")
         if isinstance(self.label_column, list) and self.task != "multi_label":
             raise ValueError("several label_column are for the task multi_label")
+        if self.unlabelled is not None and self.task != "classification":
+            raise ValueError(f"unlabelled is for classification, not for {self.task}")
         if self.text_pair_column is not None and self.task == "tokens":
             raise ValueError("text_pair_column is not for the task tokens")
         if self.metric is not None and self.metric not in METRICS[self.task]:

@@ -26,8 +26,9 @@ BINARY = {0: 0.0, 1: 1.0}  # True and False are equal to these
 class Examples:
     """Texts (lists of words, where words are labelled), second texts if there are, and their labels.
 
-    `labels` are class numbers (N,), numbers (N,), 0 or 1 for each of several classes (N, C), or a list of class numbers
-    for each list of words; `classes` names the classes, or the column where the labels are numbers.
+    `labels` are class numbers (N,), or where a teacher gave them probabilities of the classes (N, C); numbers (N,); 0
+    or 1 for each of several classes (N, C); or a list of class numbers for each list of words. `classes` names the
+    classes, or the column where the labels are numbers.
     """
 
     ids: list[str]
@@ -69,7 +70,24 @@ def read_examples(
     """
     source = path or settings.path
     where = f"finetune: {source} (split {split})"
-    ids, rows, names = read_rows(settings, source, split)
+    several = isinstance(settings.label_column, list)
+    label_columns = settings.label_column if several else [settings.label_column]
+    ids, texts, pairs, values, names = read_texts(settings, source, split, limit, label_columns)
+    values = values if several else [value for (value,) in values]
+    complain([is_missing(value) for value in values], ids, f"{where}: %s no label; leave such examples out")
+    if classes is None:
+        classes = find_classes(settings, values, names, where)
+    labels = read_labels(settings.task, values, classes, ids, texts, where)
+    check_variety(settings.task, labels, classes, where, is_training=path is None and split == settings.split)
+    return Examples(ids, texts, pairs, labels, classes)
+
+
+def read_texts(
+    settings: "Finetune", path: str, split: str, limit: int | None, label_columns: list[str]
+) -> tuple[list[str], list[Any], list[str] | None, list[tuple[Any, ...]], list[str] | None]:
+    """Names, texts, second texts, labels as they are written, and the dataset's own class names."""
+    where = f"finetune: {path} (split {split})"
+    ids, rows, names = read_rows(settings, path, split, label_columns)
     if limit is not None and limit < len(rows):
         kept = np.linspace(0, len(rows) - 1, limit).astype(int)
         ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
@@ -80,20 +98,13 @@ def read_examples(
     pairs = [clean(row[1], where, "text_pair_column") for row in rows] if has_pairs else None
     empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
     complain(empty, ids, f"{where}: %s no text in it; leave such examples out")
-    values = [row[1 + has_pairs :] for row in rows]
-    values = values if isinstance(settings.label_column, list) else [value for (value,) in values]
-    complain([is_missing(value) for value in values], ids, f"{where}: %s no label; leave such examples out")
-    if classes is None:
-        classes = find_classes(settings, values, names, where)
-    labels = read_labels(settings.task, values, classes, ids, texts, where)
-    check_variety(settings.task, labels, classes, where, is_training=path is None and split == settings.split)
-    return Examples(ids, texts, pairs, labels, classes)
+    return ids, texts, pairs, [row[1 + has_pairs :] for row in rows], names
 
 
-def read_rows(settings: "Finetune", path: str, split: str) -> tuple[list[str], list[tuple[Any, ...]], list[str] | None]:
+def read_rows(
+    settings: "Finetune", path: str, split: str, label_columns: list[str]
+) -> tuple[list[str], list[tuple[Any, ...]], list[str] | None]:
     """Names and values (text, perhaps a second one, label or labels) of all rows, and the dataset's own class names."""
-    several = isinstance(settings.label_column, list)
-    label_columns = settings.label_column if several else [settings.label_column]
     columns = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
     columns = [(of, column) for of, column in columns if column is not None]
     columns += [("label_column", column) for column in label_columns]
@@ -103,7 +114,8 @@ def read_rows(settings: "Finetune", path: str, split: str) -> tuple[list[str], l
         part_rows = list(table.rows(columns))
         ids += [f"{part}/{number}" for number in range(len(part_rows))]
         rows += part_rows
-        names = label_columns if several else table.class_names(settings.label_column)
+        if label_columns:
+            names = label_columns if len(label_columns) > 1 else table.class_names(label_columns[0])
     return ids, rows, names
 
 

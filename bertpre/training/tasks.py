@@ -56,8 +56,9 @@ class Task:
         if self.kind == "multi_label":
             return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1).sum()
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        labels = labels if labels.is_floating_point() else labels.flatten()
         return F.cross_entropy(
-            logits.flatten(0, -2), labels.flatten(), weights, ignore_index=IGNORED,
+            logits.flatten(0, -2), labels, weights, ignore_index=IGNORED,
             label_smoothing=self.label_smoothing, reduction="sum",
         )  # fmt: skip
 
@@ -76,7 +77,8 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
     weights = settings.class_weights
     if weights == "balanced":
         labels = np.concatenate(training.labels) if settings.task == "tokens" else training.labels
-        counts = np.maximum(np.bincount(labels, minlength=len(training.classes)), 1)
+        counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=len(training.classes))
+        counts = np.maximum(counts, 1)
         weights = counts.sum() / (len(counts) * counts)
     return Task(
         settings.task,
@@ -125,6 +127,8 @@ class TaskObjective:
         """This batch's part of the loss and the accuracy (fraction) of the `counts` it belongs to."""
         measured = {"loss": outputs.loss.detach()}
         if self.has_accuracy:
-            right = (outputs.logits.argmax(-1) == batch["labels"]).sum()
+            labels = batch["labels"]
+            labels = labels.argmax(-1) if labels.is_floating_point() else labels
+            right = (outputs.logits.argmax(-1) == labels).sum()
             measured["accuracy"] = right / counts["num_items_in_batch"]
         return measured

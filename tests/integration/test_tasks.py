@@ -183,6 +183,22 @@ def test_several_seeds_are_told_with_their_spread(
         assert word in page
 
 
+def test_unlabelled_texts_are_learned_from_too(
+    data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows_of(40, 50)])  # 10 are known
+    settings = {"label_column": "verdict", "epochs": 2, "unlabelled": {"path": more}}
+    recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
+    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
+    assert "NB-SVM labelled 30 texts" in capsys.readouterr().out
+    figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
+    assert (figures["examples"], figures["unlabelled"], figures["validation"]["examples"]) == (78, 30, 12)
+    assert run_here("finetune", recipe, "finetune.unlabelled.path=nowhere.jsonl", f"output_dir={tmp_path}/other") == 2
+    assert "no file or folder 'nowhere.jsonl'" in capsys.readouterr().err
+    assert run_here("show", recipe, "finetune.task=regression") == 2
+    assert "unlabelled is for classification, not for regression" in capsys.readouterr().err
+
+
 def test_training_ends_where_nothing_better_comes(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,7 +179,7 @@ def test_the_resolved_copy_loads_again_unchanged(name: str, tmp_path: Path) -> N
 
 
 def test_the_resolved_copy_holds_every_key(tmp_path: Path) -> None:
-    resolved = flatten(load(tmp_path, MINIMAL, "finetune.path=sample").model_dump())
+    resolved = flatten(load(tmp_path, MINIMAL, "finetune.path=sample", "finetune.unlabelled.split=test").model_dump())
     sections = {key for key in known_keys(Recipe) if any(other.startswith(key + ".") for other in known_keys(Recipe))}
     lists = {"training.phases", "corpus.more"}
     expected = {key for key in known_keys(Recipe) if not key.startswith(tuple(f"{name}." for name in lists))}
