@@ -1,0 +1,68 @@
+"""What pretraining choices are worth at equal time on IMDB, measured by what few labels then teach.
+
+python benchmarks/imdb_ablation.py IMDB_FOLDER OUTPUT_DIR [VARIANT ...]        (default: every variant)
+
+Each variant is the recipe imdb-mini-cpu with other keys: pretraining for BUDGET, then fine-tuning on 2,500 labelled
+reviews with three seeds, validated on 2,500 others, of other films. The test split is not read. Prints one JSON line
+for each variant: validation MLM loss (of its own masks), NSP or SOP accuracy, steps, tokens, validation accuracy. A
+variant that is finished is not trained again.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+BUDGET = "6m"
+FEW_LABELS = [
+    "finetune.limit=5000", "finetune.validation_fraction=0.49", "finetune.validation_block=25", "finetune.seeds=3",
+    "finetune.epochs=4", "finetune.max_length=128", "finetune.unlabelled=null",
+]  # fmt: skip
+VARIANTS: dict[str, list[str]] = {
+    "recipe": [],
+    "nsp": ["pairs.kind=nsp"],
+    "sop": ["pairs.kind=sop"],
+    "whole words": ["training.masking=words"],
+    "spans": ["training.masking=spans"],
+    "masks 15 %": ["training.masked_lm_prob=0.15"],
+    "masks 30 to 15 %": ["training.masked_lm_prob=0.3", "training.masked_lm_prob_end=0.15"],
+    "masks 40 %": ["training.masked_lm_prob=0.4"],
+    "only [MASK]": ["training.mask_split=[1,0,0]"],
+    "bert": ["model.architecture=bert", "model.intermediate_size=1024", "finetune.pooling=cls"],
+    "adamw": ["training.optimizer=adamw", "training.learning_rate=1e-3"],
+    "lamb": ["training.optimizer=lamb", "training.learning_rate=5e-3"],
+    "batch 32": ["training.global_batch_size=32"],
+    "length 256": ["training.phases.0.max_length=256", "training.global_batch_size=32"],
+    "no pretraining": ["finetune.init=random"],
+}
+
+
+def bertpre(verb: str, folder: str, output: Path, overrides: list[str]) -> None:
+    """Run one verb of the recipe."""
+    code = "from bertpre.cli import main; main()"
+    paths = [f"corpus.path={folder}", f"finetune.path={folder}", f"output_dir={output}"]
+    command = [sys.executable, "-c", code, verb, "imdb-mini-cpu", *paths, f"training.budget={BUDGET}", *overrides]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def measure(folder: str, output: Path, name: str) -> dict[str, object]:
+    """Train one variant and read off its figures."""
+    overrides = [*FEW_LABELS, *VARIANTS[name]]
+    pairs = [override for override in overrides if override.startswith("pairs.")]
+    prepared, run = output / f"prepared {''.join(pairs)}", output / name
+    if not run.exists():
+        bertpre("prepare", folder, prepared, pairs)
+        shutil.copytree(prepared, run)
+    stages = ["finetune"] if "finetune.init=random" in overrides else ["pretrain", "finetune"]
+    for stage in stages:
+        if stage not in json.loads((run / "results.json").read_text()):
+            bertpre(stage, folder, run, overrides)
+    results = json.loads((run / "results.json").read_text())
+    accuracy = results["finetune"]["spread"]["accuracy"]
+    return {"variant": name, **results.get("pretrain", {}), "accuracy": accuracy}
+
+
+if __name__ == "__main__":
+    for variant in sys.argv[3:] or VARIANTS:
+        print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), variant)), flush=True)
