@@ -8,7 +8,7 @@ quickstart: .venv/installed
 	$(BIN)/bertpre quickstart
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow

@@ -33,7 +33,7 @@ from bertpre.training.trainer import StepBatch, Trainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-LENGTH_MULTIPLE, PROGRAMS = 64, 8  # torch.compile makes a program for each length, and gives up after so many
+LENGTH_MULTIPLE = 8  # as matrix products in bf16 like it
 FIGURES = "figures.json"
 
 
@@ -258,6 +258,7 @@ def build_trainer(
         log=log,
         dtype=choose_dtype(training.precision, accelerator.device),
         compile=choose_compile(training.compile, accelerator.device),
+        any_length=True,
         max_grad_norm=training.max_grad_norm,
         seed=seed,
         log_every=training.log_every,
@@ -278,7 +279,6 @@ class TrainingBatches:
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
         self.batch_size, self.max_length = settings.batch_size, settings.max_length
-        self.multiple = LENGTH_MULTIPLE * -(-settings.max_length // (LENGTH_MULTIPLE * PROGRAMS))
         self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
         self.steps_per_epoch = -(-len(self.lengths) // settings.batch_size)
@@ -324,9 +324,9 @@ class TrainingBatches:
         return self.planned[1]
 
     def collate(self, indices: np.ndarray) -> Batch:
-        """The texts at `indices` as a batch, of one of a few lengths."""
+        """The texts at `indices` as a batch."""
         longest = int(self.lengths[indices].max())
-        length = min(self.max_length, -(-longest // self.multiple) * self.multiple)
+        length = min(self.max_length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
         return collate(self.encoded, indices, length, self.pad_token_id)
 
 

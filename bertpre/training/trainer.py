@@ -60,6 +60,7 @@ class Trainer:
     log: MetricsLog
     dtype: torch.dtype = torch.float32
     compile: bool = False
+    any_length: bool = False  # compile one program for every length, not one for each
     max_grad_norm: float = 1.0
     seed: int = 0
     log_every: int = 20
@@ -128,7 +129,7 @@ class Trainer:
         self.is_sharded = is_sharded(self.model)  # its weights are held in fp32 and gathered in dtype
         self.working = WorkingCopy(self.model, torch.float32 if self.is_sharded else self.dtype)
         if self.compile:
-            self.working.model.compile(dynamic=False)
+            self.working.model.compile(dynamic=self.any_length)
         is_alone = self.accelerator.num_processes == 1
         # What the processes tell each other at every step goes from CPU to CPU: no GPU is waited for.
         self.talk = None if is_alone else torch.distributed.new_group(backend="gloo")

@@ -340,12 +340,13 @@ def test_a_batch_that_processes_cannot_share_is_refused(
         training_batches(tokenizer, 37)
 
 
-@pytest.mark.parametrize("max_length", [16, 64, 512, 1000, 2048])
-def test_batches_come_in_few_lengths(max_length: int, tokenizer: PreTrainedTokenizerBase) -> None:
+@pytest.mark.parametrize("max_length", [16, 100])
+def test_a_batch_is_little_longer_than_its_longest_text(max_length: int, tokenizer: PreTrainedTokenizerBase) -> None:
     ids = [np.zeros(length, dtype=np.int64) for length in range(1, max_length + 1)]
     settings = Finetune(path="sample", batch_size=1, max_length=max_length)
     encoded = Encoded(ids, None, np.zeros(len(ids), dtype=np.int64))
     data = TrainingBatches(encoded, 0, settings, Accelerator(cpu=True), seed=0)
-    lengths = {data.collate(np.array([place]))["input_ids"].shape[1] for place in range(len(ids))}
-    assert len(lengths) <= 8  # torch.compile runs uncompiled from the ninth on
-    assert max(lengths) == max_length
+    for place, row in enumerate(ids):
+        length = data.collate(np.array([place]))["input_ids"].shape[1]
+        assert length % 8 == 0 or length == max_length
+        assert len(row) <= length < len(row) + 8
