@@ -19,7 +19,7 @@ from bertpre.errors import UserError
 from bertpre.inference import measure_model
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results, write_text
-from bertpre.runtime import choose_compile, choose_dtype, manifest, start_accelerator
+from bertpre.runtime import choose_compile, choose_dtype, is_worth_compiling, manifest, start_accelerator
 from bertpre.scores import spread
 from bertpre.starting_point import load_start
 from bertpre.training.guards import SpikeWatch
@@ -240,6 +240,9 @@ def build_trainer(
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts."""
     settings, training = recipe.finetune, recipe.training
+    dtype = choose_dtype(training.precision, accelerator.device)
+    flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
+    is_short = training.compile == "auto" and not is_worth_compiling(flops, accelerator.device, dtype)
     return Trainer(
         accelerator=accelerator,
         model=model,
@@ -256,8 +259,8 @@ def build_trainer(
         duration=Duration(max_steps=epochs * data.steps_per_epoch),
         lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
         log=log,
-        dtype=choose_dtype(training.precision, accelerator.device),
-        compile=choose_compile(training.compile, accelerator.device),
+        dtype=dtype,
+        compile=not is_short and choose_compile(training.compile, accelerator.device),
         any_length=True,
         max_grad_norm=training.max_grad_norm,
         seed=seed,

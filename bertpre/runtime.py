@@ -101,6 +101,15 @@ def choose_compile(setting: str | bool, device: torch.device) -> bool:
     return can_compile(device) if setting == "auto" else bool(setting)
 
 
+def is_worth_compiling(flops: float, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a training of so many FLOPs, at a third of the device's peak, takes over four minutes.
+
+    Compiling costs a minute or two and saves about a quarter (docs/finetuning.md).
+    """
+    peak = peak_flops(device, dtype)
+    return peak is None or flops > 240 * peak / 3
+
+
 # FLOP/s of dense matrix products in bf16 (fp16 where there is no bf16), from NVIDIA's data sheets; the first that is
 # part of the device's name counts.
 GPU_PEAKS = {
