@@ -43,10 +43,16 @@ def read_unlabelled(settings: "Finetune", training: Examples, validation: Exampl
     path = wanted.path or settings.path
     ids, texts, pairs, *_ = read_texts(settings, path, wanted.split, wanted.limit, [])
     found = Examples(ids, texts, pairs, np.zeros(len(ids), dtype=np.int64), training.classes)
-    known = {text for examples in (training, validation) if examples for text in examples.texts}
+    known = {each for examples in (training, validation) if examples for each in keys(examples.texts, examples.pairs)}
     if wanted.held_out:
-        known.update(read_texts(settings, settings.path, wanted.held_out, None, [])[1])
-    kept = [index for index, text in enumerate(texts) if text not in known]
+        _, held_out, held_out_pairs, *_ = read_texts(settings, settings.path, wanted.held_out, None, [])
+        known.update(keys(held_out, held_out_pairs))
+    kept = [index for index, each in enumerate(keys(texts, pairs)) if each not in known]
     if not kept:
         raise UserError(f"finetune.unlabelled: every text of {path} (split {wanted.split}) is labelled or held out")
     return found.subset(kept)
+
+
+def keys(texts: list[str], pairs: list[str] | None) -> list[tuple[str, ...]]:
+    """What two examples are alike in when they are the same."""
+    return list(zip(texts) if pairs is None else zip(texts, pairs, strict=True))

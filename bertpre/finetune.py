@@ -240,9 +240,8 @@ def build_trainer(
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts."""
     settings, training = recipe.finetune, recipe.training
-    dtype = choose_dtype(training.precision, accelerator.device)
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
-    is_short = training.compile == "auto" and not is_worth_compiling(flops, accelerator.device, dtype)
+    is_short = training.compile == "auto" and not is_worth_compiling(flops, accelerator.device)
     return Trainer(
         accelerator=accelerator,
         model=model,
@@ -259,7 +258,7 @@ def build_trainer(
         duration=Duration(max_steps=epochs * data.steps_per_epoch),
         lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
         log=log,
-        dtype=dtype,
+        dtype=choose_dtype(training.precision, accelerator.device),
         compile=not is_short and choose_compile(training.compile, accelerator.device),
         any_length=True,
         max_grad_norm=training.max_grad_norm,

@@ -44,6 +44,15 @@ def test_what_is_held_out_is_left_out(tmp_path: Path) -> None:
         with_unlabelled(settings, training, None)
 
 
+def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
+    rows = [{"text": text, "other": "x", "label": number % 2} for number, text in enumerate(["dull", "fine"] * 4)]
+    path = write_rows(tmp_path / "train.jsonl", rows)
+    other = write_rows(tmp_path / "other.jsonl", [{"text": "dull", "other": each} for each in ("x", "y")])
+    settings = Finetune(path=path, text_pair_column="other", unlabelled={"path": other})
+    taught = with_unlabelled(settings, read_examples(settings, "train"), None)
+    assert (taught.texts[8:], taught.pairs[8:]) == (["dull"], ["y"])
+
+
 def test_without_such_texts_nothing_changes(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, ["a"]).model_copy(update={"unlabelled": None})
     training = read_examples(settings, "train")

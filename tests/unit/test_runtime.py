@@ -3,12 +3,17 @@
 import pytest
 import torch
 
-from bertpre import runtime
+from bertpre.runtime import is_worth_compiling
 
 
-@pytest.mark.parametrize(("peak", "flops", "expected"), [(3e9, 250e9, True), (3e9, 230e9, False), (None, 1.0, True)])
-def test_only_long_trainings_are_compiled(
-    peak: float | None, flops: float, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runtime, "peak_flops", lambda device, dtype: peak)
-    assert runtime.is_worth_compiling(flops, torch.device("cpu"), torch.float32) == expected
+@pytest.mark.parametrize(
+    ("device", "parameters", "tokens", "expected"),
+    [
+        ("cpu", 1.0e6, 1.3e6, False),  # the quickstart: 119 s compiled, 45 s not
+        ("cpu", 7.6e6, 20e6, True),  # IMDB: 33 minutes compiled
+        ("cuda", 33e6, 20e6, False),
+        ("cuda", 110e6, 400e6, True),
+    ],
+)
+def test_only_long_trainings_are_compiled(device: str, parameters: float, tokens: float, expected: bool) -> None:
+    assert is_worth_compiling(6 * parameters * tokens, torch.device(device)) == expected
