@@ -46,22 +46,28 @@ def nbsvm(training: Examples) -> Predictor:
     Wang and Manning 2012, section 2.3, with logistic loss and without interpolation, as Mesnil et al. 2015; of more
     than two classes each against the others.
     """
-    from scipy.special import expit
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(binary=True, ngram_range=(1, 3), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
     occurs = vectorizer.fit_transform(together(training))
-    count = len(training.classes)
-    models = [against_the_rest(occurs, training.labels == number) for number in ([1] if count == 2 else range(count))]
+    weights, offsets = nbsvm_weights(occurs, training.labels, len(training.classes))
+    return lambda examples: nbsvm_chances(vectorizer.transform(together(examples)) @ weights + offsets)
 
-    def predict(examples: Examples) -> np.ndarray:
-        features = vectorizer.transform(together(examples))
-        chances = np.stack([expit(features @ weights + offset) for weights, offset in models], axis=1)
-        if count == 2:
-            chances = np.concatenate([1 - chances, chances], axis=1)
-        return chances / np.maximum(chances.sum(1, keepdims=True), 1e-12)
 
-    return predict
+def nbsvm_weights(occurs: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (F, K) of features that occur or do not (N, F), and offsets (K,): K is `count`, but 1 of two classes."""
+    models = [against_the_rest(occurs, labels == number) for number in ([1] if count == 2 else range(count))]
+    return np.stack([weights for weights, _ in models], axis=1), np.array([offset for _, offset in models])
+
+
+def nbsvm_chances(scores: np.ndarray) -> np.ndarray:
+    """The probability of each class, (N, C), from NB-SVM's sums of weights, (N, K)."""
+    from scipy.special import expit
+
+    chances = expit(scores)
+    if scores.shape[1] == 1:
+        chances = np.concatenate([1 - chances, chances], axis=1)
+    return chances / np.maximum(chances.sum(1, keepdims=True), 1e-12)
 
 
 def against_the_rest(occurs: Any, is_class: np.ndarray) -> tuple[np.ndarray, float]:

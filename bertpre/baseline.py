@@ -5,7 +5,7 @@ from typing import Any
 
 from bertpre.bags import BAGS, Predictor
 from bertpre.data.labelled import Examples, encode_examples
-from bertpre.distill import with_unlabelled
+from bertpre.distill import read_unlabelled
 from bertpre.errors import UserError
 from bertpre.evaluate import read_test
 from bertpre.finetune import Fitted, fit, read_parts, require_finetune
@@ -42,8 +42,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     if (folder / "tokenizer").exists():
         start, accelerator = time.perf_counter(), start_accelerator()
         log = MetricsLog(folder / "metrics.jsonl", "no pretraining", accelerator.is_main_process)
-        taught = with_unlabelled(settings, training, validation)
-        fitted = fit(recipe, taught, validation, "random", recipe.seed, accelerator, log)
+        unlabelled = read_unlabelled(settings, training, validation)
+        fitted = fit(recipe, training, validation, "random", recipe.seed, accelerator, log, unlabelled)
         row = measured(settings.task, predictor(recipe, fitted), None, test)
         row["validation"] = fitted.figures.get("validation", {}).get(METRICS[settings.task][0])
         rows["no pretraining"] = row | {"seconds": time.perf_counter() - start}

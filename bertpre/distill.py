@@ -1,45 +1,33 @@
-"""Texts without labels: NB-SVM learns from the labelled ones, and labels them for the network."""
+"""Texts without labels: NB-SVM learns from the labelled ones, and labels and explains them for the network."""
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.bags import nbsvm
-from bertpre.data.labelled import Examples, read_texts
+from bertpre.bags import nbsvm_chances, nbsvm_weights
+from bertpre.data.labelled import Encoded, Examples, encode_examples, in_slices, read_texts
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from bertpre.recipe import Finetune
 
+LONGEST = 3  # tokens in a run
+WHOLE = 10**9  # tokens: no text is cut
+AT_ONCE = 4096  # texts
 
-def with_unlabelled(settings: "Finetune", training: Examples, validation: Examples | None) -> Examples:
-    """The training examples, and behind them the recipe's unlabelled texts with the probabilities NB-SVM gives them.
 
-    A text that is labelled, or in the split `held_out`, is left out. Labels become probabilities (N, C). After Hinton
-    et al. 2015 (a teacher's probabilities) and Lee 2013 (pseudo-labels); the teacher is a bag of n-grams, which few
-    labels suffice for. The examples as they are, where the recipe names no such texts.
+def read_unlabelled(settings: "Finetune", training: Examples, validation: Examples | None) -> Examples | None:
+    """The texts that the recipe names, less those that are labelled or in the split `held_out`.
+
+    None where it names none; raises UserError where none is left.
     """
-    if settings.unlabelled is None:
-        return training
-    start = time.perf_counter()
-    unlabelled = read_unlabelled(settings, training, validation)
-    probabilities = nbsvm(training)(unlabelled)
-    print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {time.perf_counter() - start:.0f} s", flush=True)
-    certain = np.eye(len(training.classes))[training.labels]
-    return replace(
-        training,
-        ids=training.ids + unlabelled.ids,
-        texts=training.texts + unlabelled.texts,
-        pairs=None if training.pairs is None else training.pairs + unlabelled.pairs,
-        labels=np.concatenate([certain, probabilities]).astype(np.float32),
-    )
-
-
-def read_unlabelled(settings: "Finetune", training: Examples, validation: Examples | None) -> Examples:
-    """The texts that the recipe names, less those that are known; raises UserError where none is left."""
     wanted = settings.unlabelled
+    if wanted is None:
+        return None
     path = wanted.path or settings.path
     ids, texts, pairs, *_ = read_texts(settings, path, wanted.split, wanted.limit, [])
     found = Examples(ids, texts, pairs, np.zeros(len(ids), dtype=np.int64), training.classes)
@@ -56,3 +44,118 @@ def read_unlabelled(settings: "Finetune", training: Examples, validation: Exampl
 def keys(texts: list[str], pairs: list[str] | None) -> list[tuple[str, ...]]:
     """What two examples are alike in when they are the same."""
     return list(zip(texts) if pairs is None else zip(texts, pairs, strict=True))
+
+
+def encode_and_teach(
+    settings: "Finetune", tokenizer: "PreTrainedTokenizerBase", training: Examples, unlabelled: Examples | None
+) -> Encoded:
+    """The training examples as the network reads them, and behind them the unlabelled ones with a teacher's labels.
+
+    The teacher reads whole texts. Labels become probabilities (N, C), after Hinton et al. 2015 (a teacher's
+    probabilities) and Lee 2013 (pseudo-labels); the teacher is a bag of n-grams, which few labels suffice for. Being
+    linear, it also says what each token brings, in units of one deviation over all tokens (`token_labels`): a text
+    has one label, but hundreds of tokens to learn from. Without unlabelled texts, the labelled ones as they are.
+    """
+
+    def encode(examples: Examples, length: int) -> Encoded:
+        return encode_examples(tokenizer, examples, length, settings.truncation)
+
+    length = settings.train_length or settings.max_length
+    own = encode(training, length)
+    if unlabelled is None:
+        return own
+    start = time.perf_counter()
+    teacher = Teacher.taught_by(encode(training, WHOLE).ids, training.labels, len(training.classes))
+    probabilities = teacher.probabilities(encode(unlabelled, WHOLE).ids)
+    further = encode(unlabelled, length)
+    ids = own.ids + further.ids
+    explained = teacher.explain(ids)
+    deviation = np.concatenate(explained).std()
+    print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {time.perf_counter() - start:.0f} s", flush=True)
+    return replace(
+        own,
+        ids=ids,
+        segments=None if own.segments is None else own.segments + further.segments,
+        labels=np.concatenate([np.eye(len(training.classes))[training.labels], probabilities]).astype(np.float32),
+        token_labels=[(numbers / max(deviation, 1e-6)).astype(np.float16) for numbers in explained],
+    )
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """NB-SVM (Wang and Manning 2012, section 2.3) on which runs of up to three tokens occur.
+
+    `vocabulary` (F,) are the runs, as numbers in rising order, of `base` - 1 tokens at most; `weights` are (F, K),
+    `offsets` (K,), K is the number of classes, but 1 of two. `is_common` (F,) tells what more than one text has.
+    """
+
+    base: int
+    vocabulary: np.ndarray
+    weights: np.ndarray
+    offsets: np.ndarray
+    is_common: np.ndarray
+
+    @classmethod
+    def taught_by(cls, rows: list[np.ndarray], labels: np.ndarray, count: int) -> "Teacher":
+        """Learn from the token ids (S,) of labelled texts."""
+        base = int(max(row.max() for row in rows)) + 2
+        vocabulary = np.unique(runs(rows, base))[1:]  # without 0, where there is no run
+        occurs = occurrences(rows, base, vocabulary)
+        weights, offsets = nbsvm_weights(occurs, labels, count)
+        return cls(base, vocabulary, weights, offsets, np.asarray(occurs.sum(0)).ravel() > 1)
+
+    def probabilities(self, rows: list[np.ndarray]) -> np.ndarray:
+        """The probability of each class, (N, C), of texts (S,)."""
+        scores = [
+            occurrences(rows[part], self.base, self.vocabulary) @ self.weights for part in in_slices(len(rows), AT_ONCE)
+        ]
+        return nbsvm_chances(np.concatenate(scores) + self.offsets)
+
+    def explain(self, rows: list[np.ndarray]) -> list[np.ndarray]:
+        """What each token brings, (S, K): the weights of the runs that end there.
+
+        Runs of a single text do not count: they know that text by heart.
+        """
+        weights = np.concatenate([self.weights * self.is_common[:, None], np.zeros((1, self.weights.shape[1]))])
+        explained: list[np.ndarray] = []
+        for part in in_slices(len(rows), AT_ONCE):
+            brought = weights[find(self.vocabulary, runs(rows[part], self.base))].sum(0)  # (tokens, K)
+            explained += np.split(brought, np.cumsum([len(row) for row in rows[part]])[:-1])
+        return explained
+
+
+def runs(rows: list[np.ndarray], base: int) -> np.ndarray:
+    """The runs of one, two and three tokens that end at each token of all rows, (3, tokens), as numbers.
+
+    Tokens are digits from 1 on to `base`; 0 is where a run would begin before its row, or has a token beyond `base`.
+    """
+    digits = np.concatenate(rows).astype(np.int64) + 1
+    lengths = np.array([len(row) for row in rows])
+    place = np.arange(len(digits)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found = np.zeros((LONGEST, len(digits)), dtype=np.int64)
+    is_run = np.ones(len(digits), dtype=bool)
+    for back in range(LONGEST):
+        earlier = np.roll(digits, back)
+        is_run = is_run & (place >= back) & (earlier < base)
+        found[back] = np.where(is_run, (found[back - 1] if back else 0) + earlier * base**back, 0)
+    return found
+
+
+def find(vocabulary: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Where in the vocabulary (F,) each code stands; F where it does not."""
+    places = np.searchsorted(vocabulary, codes)
+    places[vocabulary[np.minimum(places, len(vocabulary) - 1)] != codes] = len(vocabulary)
+    return places
+
+
+def occurrences(rows: list[np.ndarray], base: int, vocabulary: np.ndarray) -> Any:
+    """Which runs of the vocabulary are in each text: a sparse matrix of 0 and 1, (N, F)."""
+    from scipy.sparse import csr_matrix
+
+    places = find(vocabulary, runs(rows, base)).ravel()
+    texts = np.tile(np.repeat(np.arange(len(rows)), [len(row) for row in rows]), LONGEST)
+    is_known = places < len(vocabulary)
+    ones = np.ones(int(is_known.sum()), dtype=np.float32)
+    matrix = csr_matrix((ones, (texts[is_known], places[is_known])), shape=(len(rows), len(vocabulary)))
+    matrix.data[:] = 1
+    return matrix

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 
 from bertpre.data.labelled import Encoded, Examples, collate, encode_examples, read_examples
 from bertpre.data.sampler import Position
-from bertpre.distill import with_unlabelled
+from bertpre.distill import encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
 from bertpre.inference import measure_model
 from bertpre.recipe import Finetune, Recipe
@@ -60,13 +60,13 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     accelerator.wait_for_everyone()
     start, folder = time.perf_counter(), Path(recipe.output_dir)
     training, validation = read_parts(recipe)
-    taught = with_unlabelled(settings, training, validation)
+    unlabelled = read_unlabelled(settings, training, validation)
     seeds = range(recipe.seed, recipe.seed + settings.seeds)
-    each = [fit_seed(recipe, taught, validation, seed, accelerator) for seed in seeds]
+    each = [fit_seed(recipe, training, validation, unlabelled, seed, accelerator) for seed in seeds]
     best = best_of(each, settings)
     figures = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
-    if settings.unlabelled:
-        figures["unlabelled"] = len(taught) - len(training)
+    if unlabelled is not None:
+        figures["unlabelled"] = len(unlabelled)
     if settings.seeds > 1:
         figures |= {"seeds": each, "spread": spread_of(each)}
     if accelerator.is_main_process:
@@ -125,7 +125,12 @@ def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, 
 
 
 def fit_seed(
-    recipe: Recipe, training: Examples, validation: Examples | None, seed: int, accelerator: Accelerator
+    recipe: Recipe,
+    training: Examples,
+    validation: Examples | None,
+    unlabelled: Examples | None,
+    seed: int,
+    accelerator: Accelerator,
 ) -> dict[str, Any]:
     """Train and save the classifier of one seed, unless that was done before; returns its figures."""
     settings, folder = recipe.finetune, Path(recipe.output_dir)
@@ -141,7 +146,7 @@ def fit_seed(
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
     trackers = start_trackers(folder, stage.replace(" ", "-"), recipe.training, recipe.model_dump()) if is_main else []
     log = MetricsLog(folder / "metrics.jsonl", stage, is_main, trackers)
-    fitted = fit(recipe, training, validation, settings.init, seed, accelerator, log)
+    fitted = fit(recipe, training, validation, settings.init, seed, accelerator, log, unlabelled)
     if is_main:
         fitted.model.save_pretrained(target)
         fitted.tokenizer.save_pretrained(target)
@@ -202,6 +207,7 @@ def fit(
     seed: int,
     accelerator: Accelerator,
     log: MetricsLog,
+    unlabelled: Examples | None = None,
 ) -> Fitted:
     """Train one classifier from `init`, with the recipe's settings."""
     start, settings = time.perf_counter(), recipe.finetune
@@ -210,17 +216,19 @@ def fit(
     model.to(accelerator.device)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     cut = partial(encode_examples, tokenizer, max_length=settings.max_length, truncation=settings.truncation)
-    data = TrainingBatches(cut(training), tokenizer.pad_token_id, settings, accelerator, seed)
+    encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
+    data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, accelerator, seed)
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     best = None
     if validation is not None:
         held_out = cut(validation)
         measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
         best = BestEpoch(model, measure, settings)
-    trainer = build_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
+    learner = TaskModel(model, task, encoded.num_token_labels)
+    trainer = build_trainer(recipe, accelerator, learner, data, epochs, best, log, seed)
     trainer.train()
     log.close()
-    figures = {"seed": seed, "epochs": epochs, "examples": len(training)}
+    figures = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
     if best is not None:
         best.restore()
         figures |= {"best_epoch": best.best_step // data.steps_per_epoch}
@@ -247,10 +255,12 @@ def build_trainer(
         model=model,
         optimizers=build_optimizers(
             model,
-            "adamw",
+            settings.optimizer,
             settings.learning_rate,
             settings.weight_decay,
+            muon_learning_rate=settings.muon_learning_rate,
             adam_beta2=training.adam_beta2,
+            muon_weight_decay=training.muon_weight_decay,
             layer_decay=settings.layer_decay,
         ),
         source=data,
@@ -280,7 +290,7 @@ class TrainingBatches:
         self, encoded: Encoded, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
-        self.batch_size, self.max_length = settings.batch_size, settings.max_length
+        self.batch_size, self.max_length = settings.batch_size, settings.train_length or settings.max_length
         self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
         self.steps_per_epoch = -(-len(self.lengths) // settings.batch_size)

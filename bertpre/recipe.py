@@ -171,7 +171,7 @@ METRICS = {  # the first one chooses the best epoch where the recipe does not sa
 
 
 class Unlabelled(Section):
-    """Texts without labels, which NB-SVM, taught by the labelled ones, labels for the network."""
+    """Texts without labels, which NB-SVM, taught by the labelled ones, labels and explains for the network."""
 
     path: str | None = None  # none: finetune.path
     split: str = "train"
@@ -197,11 +197,14 @@ class Finetune(Section):
     min_steps: Count | None = None  # more epochs where there are fewer steps in `epochs`: for few examples
     batch_size: Count = 32
     max_length: Annotated[int, Field(ge=8)] = 256
+    train_length: Annotated[int, Field(ge=8)] | None = None  # texts are cut to this in training; none: max_length
     truncation: Literal["head", "tail", "head_tail"] = (
         "head_tail"  # head_tail: a quarter from the start, the rest from the end
     )
     pooling: Literal["cls", "mean"] = "cls"
-    learning_rate: Rate = 3e-5
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: Rate = 3e-5  # of AdamW
+    muon_learning_rate: Rate = 5.0e-3  # of the hidden matrices
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the rate, from each layer to the one below it
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     warmup: Share = 0.1
@@ -225,6 +228,10 @@ class Finetune(Section):
                 raise ValueError(f"{key} is for classification and tokens, not for {self.task}")
         if isinstance(self.label_column, list) and self.task != "multi_label":
             raise ValueError("several label_column are for the task multi_label")
+        if self.train_length is not None and self.train_length > self.max_length:
+            raise ValueError(f"train_length is {self.train_length}, longer than max_length ({self.max_length})")
+        if self.layer_decay != 1 and self.optimizer == "muon":
+            raise ValueError("layer_decay is for adamw: every step of muon is of one size")
         if self.unlabelled is not None and self.task != "classification":
             raise ValueError(f"unlabelled is for classification, not for {self.task}")
         if self.text_pair_column is not None and self.task == "tokens":

@@ -250,11 +250,17 @@ class Encoded:
     ids: list[np.ndarray]
     segments: list[np.ndarray] | None
     labels: Any
+    token_labels: list[np.ndarray] | None = None  # (S, K) numbers that a teacher gives each token
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens in each example."""
         return np.array([len(row) for row in self.ids])
+
+    @property
+    def num_token_labels(self) -> int:
+        """How many numbers a teacher gives each token, K."""
+        return 0 if self.token_labels is None else self.token_labels[0].shape[1]
 
 
 def whole_backend(tokenizer: "PreTrainedTokenizerBase") -> "Tokenizer":
@@ -352,12 +358,20 @@ def cut(ids: list[int], room: int, truncation: str) -> list[int]:
 
 
 def collate(encoded: Encoded, indices: Sequence[int], length: int, pad_token_id: int) -> dict[str, torch.Tensor]:
-    """A padded batch: input_ids, attention_mask, perhaps token_type_ids, (B, S = length); labels (B, ...)."""
+    """A padded batch: input_ids, attention_mask, perhaps token_type_ids, (B, S = length); labels (B, ...).
+
+    And `token_labels` (B, S, K), where a teacher gave them.
+    """
     ids = padded([encoded.ids[index] for index in indices], length, pad_token_id)
     mask = padded([np.ones_like(encoded.ids[index]) for index in indices], length, 0)
     batch = {"input_ids": ids, "attention_mask": mask}
     if encoded.segments is not None:
         batch["token_type_ids"] = padded([encoded.segments[index] for index in indices], length, 0)
+    if encoded.token_labels is not None:
+        told = [encoded.token_labels[index] for index in indices]
+        batch["token_labels"] = np.zeros((len(told), length, told[0].shape[1]), dtype=np.float32)
+        for row, numbers in zip(batch["token_labels"], told, strict=True):
+            row[: len(numbers)] = numbers
     is_array = isinstance(encoded.labels, np.ndarray)
     labels = encoded.labels[indices] if is_array else padded([encoded.labels[i] for i in indices], length, IGNORED)
     return {name: torch.from_numpy(array) for name, array in (batch | {"labels": labels}).items()}

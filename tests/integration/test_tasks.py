@@ -187,7 +187,13 @@ def test_unlabelled_texts_are_learned_from_too(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows_of(40, 50)])  # 10 are known
-    settings = {"label_column": "verdict", "epochs": 2, "unlabelled": {"path": more}}
+    settings = {
+        "label_column": "verdict",
+        "epochs": 2,
+        "unlabelled": {"path": more},
+        "optimizer": "muon",
+        "train_length": 8,
+    }
     recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
     assert run_here("finetune", recipe) == 0, capsys.readouterr().err
     assert "NB-SVM labelled 30 texts" in capsys.readouterr().out
@@ -197,6 +203,10 @@ def test_unlabelled_texts_are_learned_from_too(
     assert "no file or folder 'nowhere.jsonl'" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.task=regression") == 2
     assert "unlabelled is for classification, not for regression" in capsys.readouterr().err
+    assert run_here("show", recipe, "finetune.max_length=8", "finetune.train_length=9") == 2
+    assert "train_length is 9, longer than max_length (8)" in capsys.readouterr().err
+    assert run_here("show", recipe, "finetune.layer_decay=0.9") == 2
+    assert "layer_decay is for adamw" in capsys.readouterr().err
 
 
 def test_training_ends_where_nothing_better_comes(
