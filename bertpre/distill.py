@@ -1,13 +1,14 @@
-"""Texts without labels: NB-SVM learns from the labelled ones, and labels and explains them for the network."""
+"""Texts without labels: NB-SVM learns from the labelled ones, and labels the others for the network."""
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertpre.bags import nbsvm_chances, nbsvm_weights
-from bertpre.data.labelled import Encoded, Examples, encode_examples, in_slices, read_texts
+from bertpre.data.labelled import Encoded, Examples, encode_examples, in_slices, read_texts, tokenize
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,37 +48,29 @@ def keys(texts: list[str], pairs: list[str] | None) -> list[tuple[str, ...]]:
 
 
 def encode_and_teach(
-    settings: "Finetune", tokenizer: "PreTrainedTokenizerBase", training: Examples, unlabelled: Examples | None
+    settings: "Finetune", tokenizer: "PreTrainedTokenizerBase", training: Examples, unlabelled: Examples
 ) -> Encoded:
-    """The training examples as the network reads them, and behind them the unlabelled ones with a teacher's labels.
+    """The unlabelled examples as the network reads them, with a teacher's labels, and behind them the training ones.
 
     The teacher reads whole texts. Labels become probabilities (N, C), after Hinton et al. 2015 (a teacher's
-    probabilities) and Lee 2013 (pseudo-labels); the teacher is a bag of n-grams, which few labels suffice for. Being
-    linear, it also says what each token brings, in units of one deviation over all tokens (`token_labels`): a text
-    has one label, but hundreds of tokens to learn from. Without unlabelled texts, the labelled ones as they are.
+    probabilities) and Lee 2013 (pseudo-labels); the teacher is a bag of n-grams, which few labels suffice for.
     """
 
-    def encode(examples: Examples, length: int) -> Encoded:
-        return encode_examples(tokenizer, examples, length, settings.truncation)
+    def cutter(examples: Examples) -> Callable[[int], Encoded]:
+        tokens = tokenize(tokenizer, examples)
+        return lambda length: encode_examples(tokenizer, examples, length, settings.truncation, tokens)
 
-    length = settings.train_length or settings.max_length
-    own = encode(training, length)
-    if unlabelled is None:
-        return own
     start = time.perf_counter()
-    teacher = Teacher.taught_by(encode(training, WHOLE).ids, training.labels, len(training.classes))
-    probabilities = teacher.probabilities(encode(unlabelled, WHOLE).ids)
-    further = encode(unlabelled, length)
-    ids = own.ids + further.ids
-    explained = teacher.explain(ids)
-    deviation = np.concatenate(explained).std()
+    labelled, others = cutter(training), cutter(unlabelled)
+    teacher = Teacher.taught_by(labelled(WHOLE).ids, training.labels, len(training.classes))
+    probabilities = teacher.probabilities(others(WHOLE).ids)
+    own, further = labelled(settings.longest_in_training), others(settings.longest_in_training)
     print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {time.perf_counter() - start:.0f} s", flush=True)
-    return replace(
-        own,
-        ids=ids,
-        segments=None if own.segments is None else own.segments + further.segments,
-        labels=np.concatenate([np.eye(len(training.classes))[training.labels], probabilities]).astype(np.float32),
-        token_labels=[(numbers / max(deviation, 1e-6)).astype(np.float16) for numbers in explained],
+    return Encoded(
+        further.ids + own.ids,
+        None if own.segments is None else further.segments + own.segments,
+        np.concatenate([probabilities, np.eye(len(training.classes))[training.labels]]).astype(np.float32),
+        taught=len(unlabelled),
     )
 
 
@@ -86,14 +79,13 @@ class Teacher:
     """NB-SVM (Wang and Manning 2012, section 2.3) on which runs of up to three tokens occur.
 
     `vocabulary` (F,) are the runs, as numbers in rising order, of `base` - 1 tokens at most; `weights` are (F, K),
-    `offsets` (K,), K is the number of classes, but 1 of two. `is_common` (F,) tells what more than one text has.
+    `offsets` (K,), K is the number of classes, but 1 of two.
     """
 
     base: int
     vocabulary: np.ndarray
     weights: np.ndarray
     offsets: np.ndarray
-    is_common: np.ndarray
 
     @classmethod
     def taught_by(cls, rows: list[np.ndarray], labels: np.ndarray, count: int) -> "Teacher":
@@ -102,7 +94,7 @@ class Teacher:
         vocabulary = np.unique(runs(rows, base))[1:]  # without 0, where there is no run
         occurs = occurrences(rows, base, vocabulary)
         weights, offsets = nbsvm_weights(occurs, labels, count)
-        return cls(base, vocabulary, weights, offsets, np.asarray(occurs.sum(0)).ravel() > 1)
+        return cls(base, vocabulary, weights, offsets)
 
     def probabilities(self, rows: list[np.ndarray]) -> np.ndarray:
         """The probability of each class, (N, C), of texts (S,)."""
@@ -110,18 +102,6 @@ class Teacher:
             occurrences(rows[part], self.base, self.vocabulary) @ self.weights for part in in_slices(len(rows), AT_ONCE)
         ]
         return nbsvm_chances(np.concatenate(scores) + self.offsets)
-
-    def explain(self, rows: list[np.ndarray]) -> list[np.ndarray]:
-        """What each token brings, (S, K): the weights of the runs that end there.
-
-        Runs of a single text do not count: they know that text by heart.
-        """
-        weights = np.concatenate([self.weights * self.is_common[:, None], np.zeros((1, self.weights.shape[1]))])
-        explained: list[np.ndarray] = []
-        for part in in_slices(len(rows), AT_ONCE):
-            brought = weights[find(self.vocabulary, runs(rows[part], self.base))].sum(0)  # (tokens, K)
-            explained += np.split(brought, np.cumsum([len(row) for row in rows[part]])[:-1])
-        return explained
 
 
 def runs(rows: list[np.ndarray], base: int) -> np.ndarray:

@@ -215,17 +215,19 @@ def fit(
     model, tokenizer = load_start(recipe, init, task, seed)
     model.to(accelerator.device)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
-    cut = partial(encode_examples, tokenizer, max_length=settings.max_length, truncation=settings.truncation)
-    encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
+    cut = partial(encode_examples, tokenizer, truncation=settings.truncation)
+    if unlabelled is None:
+        encoded = cut(training, max_length=settings.longest_in_training)
+    else:
+        encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
     data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, accelerator, seed)
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     best = None
     if validation is not None:
-        held_out = cut(validation)
+        held_out = cut(validation, max_length=settings.max_length)
         measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
         best = BestEpoch(model, measure, settings)
-    learner = TaskModel(model, task, encoded.num_token_labels)
-    trainer = build_trainer(recipe, accelerator, learner, data, epochs, best, log, seed)
+    trainer = build_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
     trainer.train()
     log.close()
     figures = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
@@ -284,16 +286,21 @@ def build_trainer(
 
 
 class TrainingBatches:
-    """The batches of fine-tuning: texts of like length together, in an order that seed and epoch give."""
+    """The batches of fine-tuning: texts of like length together, in an order that seed and epoch give.
+
+    In each epoch those that a teacher labelled come first: the true labels have the last word.
+    """
 
     def __init__(
         self, encoded: Encoded, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
-        self.batch_size, self.max_length = settings.batch_size, settings.train_length or settings.max_length
+        self.batch_size, self.max_length = settings.batch_size, settings.longest_in_training
         self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
-        self.steps_per_epoch = -(-len(self.lengths) // settings.batch_size)
+        everything = np.arange(len(self.lengths))
+        self.parts = [part for part in (everything[: encoded.taught], everything[encoded.taught :]) if len(part)]
+        self.steps_per_epoch = sum(-(-len(part) // settings.batch_size) for part in self.parts)
         if settings.batch_size % accelerator.num_processes:
             raise UserError(
                 f"finetune.batch_size is {settings.batch_size}: it must be a multiple of the number of processes "
@@ -317,23 +324,25 @@ class TrainingBatches:
         return [self.collate(longest)]
 
     def epoch_batches(self, epoch: int) -> np.ndarray:
-        """An epoch's batches, (steps, batch_size), indices of texts of like length, in random order.
+        """An epoch's batches, (steps, batch_size), indices of texts."""
+        if self.planned is None or self.planned[0] != epoch:
+            generator = np.random.default_rng([self.seed, epoch])
+            self.planned = (epoch, np.concatenate([self.part_batches(part, generator) for part in self.parts]))
+        return self.planned[1]
+
+    def part_batches(self, part: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Batches (steps, batch_size) of texts of like length, in random order.
 
         The last batch is filled up from the beginning of another shuffle.
         """
-        if self.planned is None or self.planned[0] != epoch:
-            generator = np.random.default_rng([self.seed, epoch])
-            count, size = len(self.lengths), self.batch_size
-            shuffles = -(-self.steps_per_epoch * size // count)
-            order = np.concatenate([generator.permutation(count) for _ in range(shuffles)])[
-                : self.steps_per_epoch * size
-            ]
-            groups = [
-                group[np.argsort(self.lengths[group], kind="stable")]
-                for group in np.split(order, range(0, len(order), 32 * size))
-            ]
-            self.planned = (epoch, generator.permutation(np.concatenate(groups).reshape(-1, size)))
-        return self.planned[1]
+        size = self.batch_size
+        needed = -(-len(part) // size) * size
+        order = np.concatenate([generator.permutation(part) for _ in range(-(-needed // len(part)))])[:needed]
+        groups = [
+            group[np.argsort(self.lengths[group], kind="stable")]
+            for group in np.split(order, range(0, needed, 32 * size))
+        ]
+        return generator.permutation(np.concatenate(groups).reshape(-1, size))
 
     def collate(self, indices: np.ndarray) -> Batch:
         """The texts at `indices` as a batch."""

@@ -171,7 +171,7 @@ METRICS = {  # the first one chooses the best epoch where the recipe does not sa
 
 
 class Unlabelled(Section):
-    """Texts without labels, which NB-SVM, taught by the labelled ones, labels and explains for the network."""
+    """Texts without labels, which NB-SVM, taught by the labelled ones, labels for the network."""
 
     path: str | None = None  # none: finetune.path
     split: str = "train"
@@ -246,6 +246,11 @@ class Finetune(Section):
     def has_validation(self) -> bool:
         """Whether there is something to choose the best epoch on."""
         return bool(self.validation_fraction or self.validation_path or self.validation_split)
+
+    @property
+    def longest_in_training(self) -> int:
+        """Tokens that a text is cut to in training."""
+        return self.train_length or self.max_length
 
     @property
     def best_by(self) -> str:

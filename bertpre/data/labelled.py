@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from bertpre.recipe import Finetune
 
+Tokens = tuple[list[list[int]], list[list[int]] | None]  # of texts, and of second texts
+
 IGNORED = -100  # the label of a token that is not scored
 BINARY = {0: 0.0, 1: 1.0}  # True and False are equal to these
 
@@ -245,22 +247,18 @@ class Encoded:
     """Token ids of examples, with their segments (0 or 1) where there are pairs, and labels as arrays.
 
     Where words are labelled, a label (S,) stands at each word's first token and IGNORED elsewhere.
+    The first `taught` examples have their labels from a teacher.
     """
 
     ids: list[np.ndarray]
     segments: list[np.ndarray] | None
     labels: Any
-    token_labels: list[np.ndarray] | None = None  # (S, K) numbers that a teacher gives each token
+    taught: int = 0
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens in each example."""
         return np.array([len(row) for row in self.ids])
-
-    @property
-    def num_token_labels(self) -> int:
-        """How many numbers a teacher gives each token, K."""
-        return 0 if self.token_labels is None else self.token_labels[0].shape[1]
 
 
 def whole_backend(tokenizer: "PreTrainedTokenizerBase") -> "Tokenizer":
@@ -307,23 +305,26 @@ class Template:
 
 
 def encode_examples(
-    tokenizer: "PreTrainedTokenizerBase", examples: Examples, max_length: int, truncation: str = "head"
+    tokenizer: "PreTrainedTokenizerBase",
+    examples: Examples,
+    max_length: int,
+    truncation: str = "head",
+    tokens: Tokens | None = None,
 ) -> Encoded:
     """Token ids of each example with its special tokens, at most `max_length`; of a pair the longer text is cut first.
 
     `head` and `tail` keep the start and the end of a long text; `head_tail` a quarter from the start and the rest from
     the end (Sun et al. 2019, section 5.3.1, who found both ends best on IMDB). Of labelled words the first are kept.
+    `tokens` are what `tokenize` makes of the examples, for who needs them at several lengths.
     """
-    backend = whole_backend(tokenizer)
     template = Template.of(tokenizer, examples.pairs is not None)
     room = max_length - template.length
     if examples.texts and isinstance(examples.texts[0], list):
         return encode_words(tokenizer, examples, template, room)
-    first = [encoding.ids for encoding in backend.encode_batch_fast(examples.texts, add_special_tokens=False)]
-    if examples.pairs is None:
+    first, second = tokens or tokenize(tokenizer, examples)
+    if second is None:
         rows = [template.fill(cut(ids, room, truncation))[0] for ids in first]
         return Encoded(rows, None, examples.labels)
-    second = [encoding.ids for encoding in backend.encode_batch_fast(examples.pairs, add_special_tokens=False)]
     filled = []
     for one, other in zip(first, second, strict=True):
         share = min(len(other), max(room // 2, room - len(one)))
@@ -331,6 +332,16 @@ def encode_examples(
     has_segments = "token_type_ids" in tokenizer.model_input_names
     segments = [segments for _, segments in filled] if has_segments else None
     return Encoded([ids for ids, _ in filled], segments, examples.labels)
+
+
+def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens:
+    """The tokens of whole texts and of second texts, without special ones."""
+
+    def tokens_of(texts: list[str]) -> list[list[int]]:
+        encodings = whole_backend(tokenizer).encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    return tokens_of(examples.texts), None if examples.pairs is None else tokens_of(examples.pairs)
 
 
 def encode_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, template: Template, room: int) -> Encoded:
@@ -358,20 +369,12 @@ def cut(ids: list[int], room: int, truncation: str) -> list[int]:
 
 
 def collate(encoded: Encoded, indices: Sequence[int], length: int, pad_token_id: int) -> dict[str, torch.Tensor]:
-    """A padded batch: input_ids, attention_mask, perhaps token_type_ids, (B, S = length); labels (B, ...).
-
-    And `token_labels` (B, S, K), where a teacher gave them.
-    """
+    """A padded batch: input_ids, attention_mask, perhaps token_type_ids, (B, S = length); labels (B, ...)."""
     ids = padded([encoded.ids[index] for index in indices], length, pad_token_id)
     mask = padded([np.ones_like(encoded.ids[index]) for index in indices], length, 0)
     batch = {"input_ids": ids, "attention_mask": mask}
     if encoded.segments is not None:
         batch["token_type_ids"] = padded([encoded.segments[index] for index in indices], length, 0)
-    if encoded.token_labels is not None:
-        told = [encoded.token_labels[index] for index in indices]
-        batch["token_labels"] = np.zeros((len(told), length, told[0].shape[1]), dtype=np.float32)
-        for row, numbers in zip(batch["token_labels"], told, strict=True):
-            row[: len(numbers)] = numbers
     is_array = isinstance(encoded.labels, np.ndarray)
     labels = encoded.labels[indices] if is_array else padded([encoded.labels[i] for i in indices], length, IGNORED)
     return {name: torch.from_numpy(array) for name, array in (batch | {"labels": labels}).items()}

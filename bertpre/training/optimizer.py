@@ -109,9 +109,7 @@ class Lamb(torch.optim.Optimizer):
 
 def is_outer(key: str) -> bool:
     """Whether a weight belongs to the embeddings or to an output layer."""
-    return any(
-        part in ("embeddings", "decoder", "seq_relationship", "classifier", "explainer") for part in key.split(".")
-    )
+    return any(part in ("embeddings", "decoder", "seq_relationship", "classifier") for part in key.split("."))
 
 
 def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> float:

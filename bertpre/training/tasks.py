@@ -97,33 +97,16 @@ class TaskOutput(ModelOutput):
 
 
 class TaskModel(nn.Module):
-    """Any model with a head for the task, and the task's loss.
+    """Any model with a head for the task, and the task's loss."""
 
-    With `token_labels` K, there is a further head for what a teacher says of each token; it is not the model's, and
-    is left behind when that is saved.
-    """
-
-    def __init__(self, model: "PreTrainedModel", task: Task, token_labels: int = 0) -> None:
+    def __init__(self, model: "PreTrainedModel", task: Task) -> None:
         super().__init__()
         self.model, self.task = model, task
-        self.explainer = nn.Linear(model.config.hidden_size, token_labels) if token_labels else None
 
-    def forward(
-        self, labels: Tensor, num_items_in_batch: Tensor, token_labels: Tensor | None = None, **inputs: Tensor
-    ) -> TaskOutput:
-        """The batch's part of the mean loss over `num_items_in_batch` labels; other inputs are the model's.
-
-        To each text's loss, what it says of `token_labels` (B, S, K) adds the mean over its tokens of a smooth L1.
-        """
-        if token_labels is None:
-            logits = self.model(**inputs).logits.float()
-            return TaskOutput(self.task.loss(logits, labels) / num_items_in_batch, logits)
-        outputs = self.model(**inputs, output_hidden_states=True)
-        logits, told = outputs.logits.float(), self.explainer(outputs.hidden_states[-1]).float()
-        is_token = inputs["attention_mask"]
-        wrong = F.smooth_l1_loss(told, token_labels, reduction="none").mean(-1) * is_token  # (B, S)
-        loss = self.task.loss(logits, labels) + (wrong.sum(-1) / is_token.sum(-1)).sum()
-        return TaskOutput(loss / num_items_in_batch, logits)
+    def forward(self, labels: Tensor, num_items_in_batch: Tensor, **inputs: Tensor) -> TaskOutput:
+        """The batch's part of the mean loss over `num_items_in_batch` labels; other inputs are the model's."""
+        logits = self.model(**inputs).logits.float()
+        return TaskOutput(self.task.loss(logits, labels) / num_items_in_batch, logits)
 
 
 class TaskObjective:

@@ -197,6 +197,7 @@ def test_unlabelled_texts_are_learned_from_too(
     recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
     assert run_here("finetune", recipe) == 0, capsys.readouterr().err
     assert "NB-SVM labelled 30 texts" in capsys.readouterr().out
+    assert read_metrics(tmp_path / "run", "finetune", "train")[-1]["step"] == 2 * (4 + 6)  # a part's batches are full
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
     assert (figures["examples"], figures["unlabelled"], figures["validation"]["examples"]) == (78, 30, 12)
     assert run_here("finetune", recipe, "finetune.unlabelled.path=nowhere.jsonl", f"output_dir={tmp_path}/other") == 2

@@ -9,13 +9,12 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
 from bertpre.bags import nbsvm
-from bertpre.data.labelled import Examples, collate, read_examples
+from bertpre.data.labelled import Examples, encode_examples, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.distill import Teacher, encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
-from bertpre.model import BertPreConfig, BertPreForSequenceClassification
 from bertpre.recipe import Finetune
-from bertpre.training.tasks import Task, TaskModel, TaskObjective, TaskOutput
+from bertpre.training.tasks import Task, TaskObjective, TaskOutput
 from tests.unit.test_labelled import write_rows
 
 
@@ -70,58 +69,22 @@ def test_the_teacher_is_nbsvm_on_tokens() -> None:
         np.testing.assert_allclose(teacher.probabilities(rows), expected, atol=1e-5)
 
 
-def test_the_teacher_explains_each_token() -> None:
-    """The weights of the runs that end there, where more than one text has them; unknown tokens say nothing."""
-    rows = [np.array(row) for row in ([5, 6, 7], [5, 6], [6, 5, 8], [6])]
-    teacher = Teacher.taught_by(rows, np.array([0, 1, 0, 1]), 2)
-    assert len(teacher.vocabulary) == 4 + 4 + 2  # 5 6 7 8; 56 67 65 58; 567 658
-    alone = {run: teacher.explain([np.array(run)])[0] for run in ((5,), (6,), (7,), (5, 6))}
-    assert alone[5,][0, 0] != 0
-    assert alone[7,].tolist() == [[0.0]]  # one text only
-    (explained,) = teacher.explain([np.array([5, 6, 7, 99])])
-    np.testing.assert_allclose(explained[:2], alone[5, 6])
-    assert explained[1, 0] != alone[6,][0, 0]  # 5 6 is a run, too
-    assert explained[2:].tolist() == [[0.0], [0.0]]
-    split = teacher.explain([np.array([5]), np.array([6])])
-    np.testing.assert_allclose(np.concatenate(split), np.concatenate([alone[5,], alone[6,]]))  # none across texts
-
-
-def test_what_the_network_reads(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
     settings = settings_with(tmp_path, ["dull" + " two three" * 5, "fine two"]).model_copy(update={"train_length": 8})
     training = read_examples(settings, "train")
     unlabelled = read_unlabelled(settings, training, None)
     encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
-    np.testing.assert_array_equal(encoded.labels[:8], np.eye(2)[training.labels])
+    assert encoded.taught == 2
+    assert encoded.lengths.tolist() == [8, 4] + [4] * 8
+    np.testing.assert_array_equal(encoded.ids[0], encode_examples(tokenizer, unlabelled, 8, "head_tail").ids[0])
+    np.testing.assert_array_equal(encoded.labels[2:], np.eye(2)[training.labels])
+    rows = [encode_examples(tokenizer, examples, 99).ids for examples in (training, unlabelled)]
+    expected = Teacher.taught_by(rows[0], training.labels, 2).probabilities(rows[1])
+    np.testing.assert_allclose(encoded.labels[:2], expected, rtol=1e-6)
+    assert encoded.labels[:2].argmax(1).tolist() == [0, 1]
     assert encoded.labels.dtype == np.float32
-    assert encoded.labels[8:].argmax(1).tolist() == [0, 1]
-    assert [len(row) for row in encoded.token_labels] == encoded.lengths.tolist()
-    assert encoded.lengths.max() == 8
-    assert np.concatenate(encoded.token_labels).astype(float).std() == pytest.approx(1, abs=1e-3)
-    batch = collate(encoded, [0, 8], 16, tokenizer.pad_token_id)
-    assert batch["token_labels"].shape == (2, 16, 1)
-    assert not batch["token_labels"][batch["attention_mask"] == 0].any()
-    alone = encode_and_teach(settings, tokenizer, training, None)
-    assert (alone.token_labels, alone.num_token_labels, len(alone.ids)) == (None, 0, 8)
-
-
-def test_explanations_add_to_the_loss() -> None:
-    """The mean over a text's tokens, whatever its padding; the gradient reaches the encoder."""
-    config = BertPreConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    model = TaskModel(BertPreForSequenceClassification(config).eval(), Task("classification", ("a", "b")), 2)
-    ids, mask = torch.randint(5, 50, (2, 6)), torch.tensor([[1] * 6, [1] * 3 + [0] * 3])
-    labels, told, count = torch.tensor([0, 1]), torch.randn(2, 6, 2), torch.tensor(4.0)
-    plain = model(labels, count, input_ids=ids, attention_mask=mask)
-    both = model(labels, count, told, input_ids=ids, attention_mask=mask)
-    hidden = model.model.bert(ids, mask).last_hidden_state
-    each = F.smooth_l1_loss(model.explainer(hidden), told, reduction="none").mean(-1)
-    expected = (each[0].mean() + each[1, :3].mean()) / 4
-    torch.testing.assert_close(both.loss - plain.loss, expected)
-    torch.testing.assert_close(both.logits, plain.logits)
-    (both.loss - plain.loss).backward()
-    assert model.model.bert.embeddings.word_embeddings.weight.grad.abs().sum() > 0
-    assert not any("explainer" in name for name in model.model.state_dict())
 
 
 def test_probabilities_are_labels() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,16 @@ def test_epochs_differ_and_depend_on_seed_and_number_alone(tokenizer: PreTrained
     np.testing.assert_array_equal(first.epoch_batches(1), second.epoch_batches(1))
     assert (first.epoch_batches(0) != first.epoch_batches(1)).any()
     assert (training_batches(tokenizer, 37, seed=1).epoch_batches(1) != first.epoch_batches(1)).any()
+
+
+def test_true_labels_have_the_last_word_of_every_epoch(tokenizer: PreTrainedTokenizerBase) -> None:
+    data = training_batches(tokenizer, 37)
+    data = TrainingBatches(replace(data.encoded, taught=10), 0, Finetune(path="x", batch_size=4), data.accelerator, 0)
+    assert data.steps_per_epoch == 3 + 7
+    for epoch in (0, 1):
+        batches = data.epoch_batches(epoch)
+        assert set(batches[:3].ravel()) == set(range(10))
+        assert set(batches[3:].ravel()) == set(range(10, 37))
 
 
 def test_texts_of_like_length_share_a_batch(tokenizer: PreTrainedTokenizerBase) -> None:
