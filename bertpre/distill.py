@@ -64,7 +64,7 @@ def encode_and_teach(
     labelled, others = cutter(training), cutter(unlabelled)
     teacher = Teacher.taught_by(labelled(WHOLE).ids, training.labels, len(training.classes))
     probabilities = teacher.probabilities(others(WHOLE).ids)
-    own, further = labelled(settings.longest_in_training), others(settings.longest_in_training)
+    own, further = labelled(settings.max_length), others(settings.unlabelled.max_length or settings.max_length)
     print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {time.perf_counter() - start:.0f} s", flush=True)
     return Encoded(
         further.ids + own.ids,

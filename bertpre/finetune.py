@@ -217,7 +217,7 @@ def fit(
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     cut = partial(encode_examples, tokenizer, truncation=settings.truncation)
     if unlabelled is None:
-        encoded = cut(training, max_length=settings.longest_in_training)
+        encoded = cut(training, max_length=settings.max_length)
     else:
         encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
     data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, accelerator, seed)
@@ -295,7 +295,7 @@ class TrainingBatches:
         self, encoded: Encoded, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
-        self.batch_size, self.max_length = settings.batch_size, settings.longest_in_training
+        self.batch_size, self.max_length = settings.batch_size, settings.max_length
         self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
         everything = np.arange(len(self.lengths))

@@ -177,6 +177,7 @@ class Unlabelled(Section):
     split: str = "train"
     limit: Count | None = None
     held_out: str | None = None  # a split of finetune.path whose texts are left out, e.g. test
+    max_length: Annotated[int, Field(ge=8)] | None = None  # none: finetune.max_length
 
 
 class Finetune(Section):
@@ -197,7 +198,6 @@ class Finetune(Section):
     min_steps: Count | None = None  # more epochs where there are fewer steps in `epochs`: for few examples
     batch_size: Count = 32
     max_length: Annotated[int, Field(ge=8)] = 256
-    train_length: Annotated[int, Field(ge=8)] | None = None  # texts are cut to this in training; none: max_length
     truncation: Literal["head", "tail", "head_tail"] = (
         "head_tail"  # head_tail: a quarter from the start, the rest from the end
     )
@@ -228,12 +228,14 @@ class Finetune(Section):
                 raise ValueError(f"{key} is for classification and tokens, not for {self.task}")
         if isinstance(self.label_column, list) and self.task != "multi_label":
             raise ValueError("several label_column are for the task multi_label")
-        if self.train_length is not None and self.train_length > self.max_length:
-            raise ValueError(f"train_length is {self.train_length}, longer than max_length ({self.max_length})")
         if self.layer_decay != 1 and self.optimizer == "muon":
             raise ValueError("layer_decay is for adamw: every step of muon is of one size")
-        if self.unlabelled is not None and self.task != "classification":
-            raise ValueError(f"unlabelled is for classification, not for {self.task}")
+        if self.unlabelled is not None:
+            if self.task != "classification":
+                raise ValueError(f"unlabelled is for classification, not for {self.task}")
+            longest = self.unlabelled.max_length
+            if longest is not None and longest > self.max_length:
+                raise ValueError(f"unlabelled.max_length is {longest}, longer than max_length ({self.max_length})")
         if self.text_pair_column is not None and self.task == "tokens":
             raise ValueError("text_pair_column is not for the task tokens")
         if self.metric is not None and self.metric not in METRICS[self.task]:
@@ -246,11 +248,6 @@ class Finetune(Section):
     def has_validation(self) -> bool:
         """Whether there is something to choose the best epoch on."""
         return bool(self.validation_fraction or self.validation_path or self.validation_split)
-
-    @property
-    def longest_in_training(self) -> int:
-        """Tokens that a text is cut to in training."""
-        return self.train_length or self.max_length
 
     @property
     def best_by(self) -> str:

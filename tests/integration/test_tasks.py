@@ -190,9 +190,8 @@ def test_unlabelled_texts_are_learned_from_too(
     settings = {
         "label_column": "verdict",
         "epochs": 2,
-        "unlabelled": {"path": more},
+        "unlabelled": {"path": more, "max_length": 8},
         "optimizer": "muon",
-        "train_length": 8,
     }
     recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
     assert run_here("finetune", recipe) == 0, capsys.readouterr().err
@@ -204,8 +203,8 @@ def test_unlabelled_texts_are_learned_from_too(
     assert "no file or folder 'nowhere.jsonl'" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.task=regression") == 2
     assert "unlabelled is for classification, not for regression" in capsys.readouterr().err
-    assert run_here("show", recipe, "finetune.max_length=8", "finetune.train_length=9") == 2
-    assert "train_length is 9, longer than max_length (8)" in capsys.readouterr().err
+    assert run_here("show", recipe, "finetune.max_length=8", "finetune.unlabelled.max_length=9") == 2
+    assert "unlabelled.max_length is 9, longer than max_length (8)" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.layer_decay=0.9") == 2
     assert "layer_decay is for adamw" in capsys.readouterr().err
 

@@ -72,12 +72,14 @@ def test_the_teacher_is_nbsvm_on_tokens() -> None:
 def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    settings = settings_with(tmp_path, ["dull" + " two three" * 5, "fine two"]).model_copy(update={"train_length": 8})
+    long = "dull" + " two three" * 5
+    settings = settings_with(tmp_path, [long, "fine two"], max_length=8).model_copy(update={"max_length": 10})
     training = read_examples(settings, "train")
+    training.texts[0] = long + " two"
     unlabelled = read_unlabelled(settings, training, None)
     encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
     assert encoded.taught == 2
-    assert encoded.lengths.tolist() == [8, 4] + [4] * 8
+    assert encoded.lengths.tolist() == [8, 4, 10] + [4] * 7
     np.testing.assert_array_equal(encoded.ids[0], encode_examples(tokenizer, unlabelled, 8, "head_tail").ids[0])
     np.testing.assert_array_equal(encoded.labels[2:], np.eye(2)[training.labels])
     rows = [encode_examples(tokenizer, examples, 99).ids for examples in (training, unlabelled)]
