@@ -50,10 +50,10 @@ def bertpre(verb: str, folder: str, output: Path, overrides: list[str]) -> None:
 def measure(folder: str, output: Path, name: str) -> dict[str, object]:
     """Train one variant and read off its figures."""
     overrides = [*FEW_LABELS, *VARIANTS[name]]
-    pairs = [override for override in overrides if override.startswith("pairs.")]
-    prepared, run = output / f"prepared {''.join(pairs)}", output / name
+    data = [override for override in overrides if override.startswith(("pairs.", "seed="))]
+    prepared, run = output / "-".join(["prepared", *data]), output / name
     if not run.exists():
-        bertpre("prepare", folder, prepared, pairs)
+        bertpre("prepare", folder, prepared, data)
         shutil.copytree(prepared, run)
     stages = ["finetune"] if "finetune.init=random" in overrides else ["pretrain", "finetune"]
     for stage in stages:
