@@ -1,6 +1,7 @@
 """`bertpre export`: a run's models as Hugging Face folders that load where bertpre is not installed."""
 
 import os
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,10 +13,6 @@ from bertpre.errors import UserError
 from bertpre.model import modeling_bertpre
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.conversion import to_stock_bert, to_stock_modernbert
-from bertpre.model.modeling_bertpre import (
-    BertPreForMaskedLM,
-    BertPreForPreTraining,
-)
 from bertpre.model.onnx import INPUTS, run_onnx, write_onnx
 from bertpre.run_directory import load_run
 
@@ -29,8 +26,9 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
 
     `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which carries its own code and needs
     `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
-    `RUN_DIR/export-TO` by default, holds the pretrained model, and below `classifier/` the fine-tuned one, if there is
-    one. ModernBERT has no segments and no head for their order: it is the same model for single texts.
+    `RUN_DIR/export-TO` by default, holds the pretrained model, and below `classifier/` the fine-tuned one; or, where
+    only one of them is there, that one. ModernBERT has no segments and no head for their order: it is the same model
+    for single texts.
     Raises UserError for an unknown `to` or another architecture's, a run without a model, and a folder in use.
     """
     if to not in TARGETS:
@@ -61,32 +59,36 @@ def refuse_unusable(folder: Path) -> None:
         raise UserError(f"{folder} cannot be written ({reason}); give another folder with --output-dir") from None
 
 
-def write_models(run: Path, to: str, folder: Path) -> float:
-    """Write the pretrained model and the classifier; returns the largest difference of their logits when reloaded."""
-    if not (run / "model").is_dir():
-        as_it_is = f"; {run}/finetuned is a folder that loads as it is" if (run / "finetuned").is_dir() else ""
-        raise UserError(f"{run} has no pretrained model: run `bertpre pretrain {run}/recipe.yaml` first{as_it_is}")
-    pretrained = BertPreForMaskedLM if to == "onnx" else BertPreForPreTraining
-    differences = [write_model(pretrained, run / "model", to, folder)]
-    if (run / "finetuned").is_dir():
-        differences.append(
-            write_model(classifier_class(run / "finetuned"), run / "finetuned", to, folder / "classifier")
-        )
-    return max(differences)
+def write_models(run: Path, to: str | None, folder: Path) -> float:
+    """Write the pretrained model and, below it, the classifier; or the one there is.
+
+    Returns the largest difference of their logits when reloaded. Without `to`, each is written as its stock model.
+    """
+    parts = [run / name for name in ("model", "finetuned") if (run / name).is_dir()]
+    if not parts:
+        verbs = " or ".join(f"`bertpre {verb} {run}/recipe.yaml`" for verb in ("pretrain", "finetune"))
+        raise UserError(f"{run} has no model: run {verbs} first")
+    targets = (folder, folder / "classifier")
+    return max(write_model(part, to, target) for part, target in zip(parts, targets, strict=False))
 
 
-def classifier_class(folder: Path) -> type[PreTrainedModel]:
-    """The class of a fine-tuned model; raises UserError where it was fine-tuned from another kind of model."""
-    config = AutoConfig.from_pretrained(folder)
+def write_model(source: Path, to: str | None, target: Path) -> float:
+    """Write one model with its tokenizer; returns the largest difference of the logits when reloaded.
+
+    Raises UserError where it was fine-tuned from another model than `to`.
+    """
+    config = AutoConfig.from_pretrained(source)
     if config.model_type != BertPreConfig.model_type:
-        raise UserError(f"{folder} was fine-tuned from a stock {config.model_type}: it loads anywhere as it is")
-    return getattr(modeling_bertpre, config.architectures[0])
-
-
-def write_model(model_class: type[PreTrainedModel], source: Path, to: str, target: Path) -> float:
-    """Write one model with its tokenizer; returns the largest difference of the logits when reloaded."""
-    model = model_class.from_pretrained(source, dtype=torch.float32).eval()
-    stock = STOCK[model.config.architecture]
+        if to not in (None, config.model_type):
+            raise UserError(f"{source} was fine-tuned from a stock {config.model_type}: it loads anywhere as it is")
+        shutil.copytree(source, target)
+        return 0.0
+    stock = STOCK[config.architecture]
+    to = to or stock
+    name = config.architectures[0]
+    if to == "onnx" and name == "BertPreForPreTraining":
+        name = "BertPreForMaskedLM"
+    model = getattr(modeling_bertpre, name).from_pretrained(source, dtype=torch.float32).eval()
     exported = convert(model, stock if to == "onnx" else to, source)
     # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
     choices = {"model_input_names": list(INPUTS["modern"])} if "modernbert" in (to, exported.config.model_type) else {}

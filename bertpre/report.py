@@ -10,7 +10,7 @@ import numpy as np
 from bertpre.page import image, new_figure, page, table, to_png
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.report_evaluation import evaluation_sections
-from bertpre.run_directory import read_results, write_text
+from bertpre.run_directory import read_manifest, read_results, write_text
 
 
 def write_report(folder: Path, recipe: Recipe) -> Path:
@@ -47,8 +47,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 def provenance(folder: Path) -> str:
     """Commit, versions and hardware in one line."""
-    file = folder / "manifest.json"
-    stages = json.loads(file.read_text()) if file.exists() else {}
+    stages = read_manifest(folder)
     facts = stages.get("pretrain", stages.get("finetune"))
     if not facts:
         return ""

@@ -147,6 +147,10 @@ def write_text(file: Path, text: str) -> None:
 
 def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:
     """Set what one stage was run with, in `manifest.json`."""
+    write_text(folder / "manifest.json", json.dumps(read_manifest(folder) | {stage: facts}, indent=2) + "\n")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the stages were run with."""
     file = folder / "manifest.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
-    write_text(file, json.dumps(known | {stage: facts}, indent=2) + "\n")
+    return json.loads(file.read_text()) if file.exists() else {}

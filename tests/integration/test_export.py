@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 from bertpre import export as export_module
 from bertpre.data.tokenizer import load_tokenizer
@@ -196,6 +196,17 @@ def test_run_without_classifier(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     folder = export(str(run), "bert", str(tmp_path / "empty"))  # an empty folder is as good as none
     assert (folder / "model.safetensors").is_file() and not (folder / "classifier").exists()
+
+
+def test_classifier_of_a_stock_model_goes_along_as_it_is(tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    config = BertConfig(vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    BertForSequenceClassification(config).save_pretrained(run / "finetuned")
+    folder = export(str(run), "bert", None)
+    assert tree_hash(folder / "classifier") == tree_hash(run / "finetuned")
+    with pytest.raises(UserError, match="fine-tuned from a stock bert: it loads anywhere as it is"):
+        export(str(run), "bertpre", None)
+    assert not (run / "export-bertpre").exists()
 
 
 def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Path) -> None:

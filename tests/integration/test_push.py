@@ -16,9 +16,10 @@ import yaml
 from huggingface_hub import constants
 
 from bertpre.errors import UserError
-from bertpre.hub import model_card, push, read_manifest, without_local_paths
+from bertpre.hub import push
+from bertpre.model_card import model_card
 from bertpre.recipe import load_recipe
-from bertpre.run_directory import read_results
+from bertpre.run_directory import read_manifest, read_results
 from tests.helpers import run_cli
 
 TOKEN = "hf_of_the_test"
@@ -165,10 +166,15 @@ def test_refusals_name_the_remedy(tiny_run: Path, hub: FakeHub, monkeypatch: pyt
 
 
 def test_card_tells_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret" / "clinic").mkdir(parents=True)
-    overrides = [f"corpus.path={tmp_path}/secret/clinic", "finetune.path=stanfordnlp/imdb", "corpus.name=null"]
-    recipe = without_local_paths(load_recipe(str(tiny_run / "recipe.yaml"), overrides))
-    card = model_card(recipe, read_results(tiny_run), read_manifest(tiny_run), "someone/tiny")
+    secret = tmp_path / "secret" / "clinic"
+    secret.mkdir(parents=True)
+    overrides = [
+        f"corpus.path={secret}", "corpus.name=null", f"corpus.more=[{{path: {secret}/more, split: here}}]",
+        "finetune.path=stanfordnlp/imdb", f"finetune.validation_path={secret}/held", f"evaluate.path={secret}/test",
+        f"finetune.unlabelled.path={secret}/unread", f"training.init={secret}/older", "pairs.kind=none",
+    ]  # fmt: skip
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), overrides)
+    card = model_card(recipe, read_results(tiny_run), read_manifest(tiny_run), "bert", "someone/tiny")
     head, body = card.split("---\n")[1:3]
     assert yaml.safe_load(head) == {
         "license": "unknown",
@@ -177,11 +183,16 @@ def test_card_tells_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
         "tags": ["bert", "bertpre", "masked-lm"],
         "datasets": ["stanfordnlp/imdb"],
     }
-    assert "`clinic`" in body and "secret" not in card and str(tiny_run.parent) not in card
+    assert "secret" not in card and str(tiny_run.parent) not in card
     for expected in ("| MLM loss |", "| Test accuracy |", "- pretrain: device ", 'subfolder="classifier"'):
         assert expected in body
+    for expected in ("`clinic`", "`more`, split `here`", "labelled: local files, `unread`", "further from local files"):
+        assert expected in body
+    assert "masked language modelling alone: BERT" in body and "untrained" in body and "next sentence" not in body
 
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"))
     pretrained_only = {"prepare": read_results(tiny_run)["prepare"]}
-    card = model_card(recipe, pretrained_only, {}, "someone/tiny")
+    card = model_card(recipe, pretrained_only, {}, "bert", "someone/tiny")
+    assert "from scratch by bertpre, with masked language modelling and next sentence prediction: BERT" in card
     assert "Test accuracy" not in card and "## Hardware" not in card and "classifier/" not in card
-    assert "## Figures" not in model_card(recipe, {}, {}, "someone/tiny")
+    assert "## Figures" not in model_card(recipe, {}, {}, "bert", "someone/tiny")
