@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.data.labelled import Examples
+from bertpre.errors import UserError
 
 Predictor = Callable[[Examples], np.ndarray]  # gives the probability of each class, (N, C), or numbers, (N,)
 
@@ -20,13 +21,29 @@ def together(examples: Examples) -> list[str]:
 
 def words_classifier(training: Examples, longest: int = 1) -> Predictor:
     """Logistic regression on TF-IDF of all runs of up to `longest` words."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
-    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, longest))
-    classifier = LogisticRegression(C=10, max_iter=1000)
-    classifier.fit(vectorizer.fit_transform(together(training)), training.labels)
+    vectorizer, found = tfidf(training, longest)
+    classifier = LogisticRegression(C=10, max_iter=1000).fit(found, training.labels)
     return all_classes(classifier, lambda examples: vectorizer.transform(together(examples)), len(training.classes))
+
+
+def tfidf(training: Examples, longest: int) -> tuple[Any, Any]:
+    """What turns texts into TF-IDF of runs of up to `longest` words, and that of the training examples.
+
+    Words count that are in two texts; where there are none, all words; where no text has any, single characters.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = together(training)
+    for choices in ({"min_df": 2}, {}, {"token_pattern": r"\S"}):
+        vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest), **choices)
+        try:
+            found = vectorizer.fit_transform(texts)
+        except ValueError:  # nothing is left
+            continue
+        return vectorizer, found
+    raise UserError("finetune: no text has a letter in it")
 
 
 def all_classes(classifier: Any, features: Callable[[Examples], Any], count: int) -> Predictor:
@@ -85,11 +102,10 @@ def against_the_rest(occurs: Any, is_class: np.ndarray) -> tuple[np.ndarray, flo
 
 def words_regression(training: Examples, longest: int = 1) -> Predictor:
     """Ridge regression on TF-IDF of all runs of up to `longest` words."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import Ridge
 
-    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, longest))
-    regression = Ridge().fit(vectorizer.fit_transform(together(training)), training.labels)
+    vectorizer, found = tfidf(training, longest)
+    regression = Ridge().fit(found, training.labels)
     return lambda examples: regression.predict(vectorizer.transform(together(examples)))
 
 

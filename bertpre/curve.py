@@ -10,7 +10,7 @@ from bertpre.baseline import predictor
 from bertpre.data.labelled import Examples
 from bertpre.errors import UserError
 from bertpre.evaluate import read_test
-from bertpre.finetune import fit, read_parts, require_finetune
+from bertpre.finetune import fingerprint, fit, read_parts, require_finetune
 from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
@@ -26,7 +26,8 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     """Accuracy on the test split after training on shares of the labels, from `finetune.init` and from nothing.
 
     Each share is drawn by seed, each class alike; all of it trains and the last epoch is kept, so that no label beyond
-    the share is used. What is finished is kept: the same command goes on.
+    the share is used. Points of the same recipe that are finished are kept: the same command goes on. Without a
+    tokenizer of the run's own, where `init` is from elsewhere, there is no network to train from nothing.
     Raises UserError for a share outside 0 to 1, one without two classes, and a task that is not classification.
     """
     settings = require_finetune(recipe)
@@ -46,12 +47,14 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     everything, _ = read_parts(recipe)
     shares = {share: [draw(everything, share, recipe.seed + n) for n in range(settings.seeds)] for share in fractions}
     test = read_test(recipe, everything.classes)
-    rows = read_results(folder).get("curve", [])
+    told = fingerprint(recipe) + str(settings.seeds)
+    rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == told]
+    inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]
     for share, drawn in shares.items():
-        for init in dict.fromkeys((settings.init, "random")):
+        for init in dict.fromkeys(inits):
             if any((row["fraction"], row["init"]) == (share, init) for row in rows):
                 continue
-            rows.append(point(recipe, share, init, drawn, test))
+            rows.append(point(recipe, share, init, drawn, test) | {"recipe": told})
             write_results(folder, "curve", rows)
             over = rows[-1]["accuracy"]
             print(

@@ -1,5 +1,6 @@
 """`bertpre finetune`: a model + labelled texts -> classifier; and `fit`, which every verb that trains one calls."""
 
+import hashlib
 import json
 import shutil
 import time
@@ -17,8 +18,8 @@ from bertpre.data.sampler import Position
 from bertpre.distill import encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
 from bertpre.inference import measure_model
-from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results, write_text
+from bertpre.recipe import Finetune, Recipe, flatten
+from bertpre.run_directory import FREE, claim, one_at_a_time, write_manifest, write_results, write_text
 from bertpre.runtime import choose_compile, choose_dtype, is_worth_compiling, manifest, start_accelerator
 from bertpre.scores import spread
 from bertpre.starting_point import load_start
@@ -26,7 +27,7 @@ from bertpre.training.guards import SpikeWatch
 from bertpre.training.metrics import Batch
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
-from bertpre.training.tasks import Task, TaskModel, TaskObjective, build_task
+from bertpre.training.tasks import Task, TaskModel, TaskObjective, build_task, last_layer
 from bertpre.training.trackers import MetricsLog, start_trackers
 from bertpre.training.trainer import StepBatch, Trainer
 
@@ -136,10 +137,10 @@ def fit_seed(
     settings, folder = recipe.finetune, Path(recipe.output_dir)
     is_only = settings.seeds == 1
     target = folder / "finetuned" if is_only else folder / "seeds" / str(seed)
-    told = settings.model_dump(exclude={"seeds"})
+    told = fingerprint(recipe)
     if not is_only and (target / FIGURES).exists():
         known = json.loads((target / FIGURES).read_text())
-        if known["settings"] == told:
+        if known["recipe"] == told:
             print(f"finetune: seed {seed} is finished")
             return known["figures"]
     is_main = accelerator.is_main_process
@@ -151,9 +152,16 @@ def fit_seed(
         fitted.model.save_pretrained(target)
         fitted.tokenizer.save_pretrained(target)
         if not is_only:
-            write_text(target / FIGURES, json.dumps({"settings": told, "figures": fitted.figures}, indent=2))
+            write_text(target / FIGURES, json.dumps({"recipe": told, "figures": fitted.figures}, indent=2))
     accelerator.wait_for_everyone()
     return fitted.figures
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """What changes where a key changes that a fine-tuning or its measurement depends on; not with `seeds`."""
+    keys = flatten(recipe.model_dump(include={"seed", "tokenizer", "model", "training", "finetune", "evaluate"}))
+    binding = {key: value for key, value in keys.items() if key not in (*FREE, "finetune.seeds")}
+    return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def best_of(each: list[dict[str, Any]], settings: Finetune) -> int:
@@ -214,6 +222,7 @@ def fit(
     task = build_task(settings, training)
     model, tokenizer = load_start(recipe, init, task, seed)
     model.to(accelerator.device)
+    numbers = last_layer(model) if task.kind == "regression" else None
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     cut = partial(encode_examples, tokenizer, truncation=settings.truncation)
     if unlabelled is None:
@@ -235,6 +244,8 @@ def fit(
         best.restore()
         figures |= {"best_epoch": best.best_step // data.steps_per_epoch}
         figures |= {"validation": best.best | {"examples": len(validation)}}
+    if numbers is not None:
+        task = task.with_scale_in(numbers)
     return Fitted(model.eval(), tokenizer, task, figures | {"seconds": time.perf_counter() - start})
 
 

@@ -44,7 +44,11 @@ def infer(
     accelerator: Accelerator,
     batch_size: int = 64,
 ) -> Any:
-    """`Task.outputs` for every example, in order, on every process; of words, a list with (W, C) for each text."""
+    """`Task.outputs` for every example, in order, on every process; of words, a list with (W, C) for each text.
+
+    Numbers are computed in fp32: bf16 would round them to one part in 256.
+    """
+    dtype = torch.float32 if task.kind == "regression" else dtype
     working = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
     was_training = working.training
     working.eval()

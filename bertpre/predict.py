@@ -18,6 +18,7 @@ from bertpre.inference import infer
 from bertpre.recipe import Finetune
 from bertpre.run_directory import load_run
 from bertpre.runtime import choose_dtype, start_accelerator
+from bertpre.starting_point import quiet
 from bertpre.training.tasks import PROBLEM_TYPES, Task
 
 if TYPE_CHECKING:
@@ -125,7 +126,12 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
         tokenizer, config = AutoTokenizer.from_pretrained(source), AutoConfig.from_pretrained(source)
         kind = settings.task if settings else kind_of(config)
         auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
-        classifier = auto_class.from_pretrained(source, dtype=torch.float32).eval()
+        with quiet():
+            classifier, told = auto_class.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        if told["missing_keys"]:
+            raise ValueError(
+                f"its files lack the classifier's weights ({sorted(told['missing_keys'])[0]}): fine-tune it"
+            )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}") from None
@@ -133,7 +139,7 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
         longest = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", 512))
         settings = Finetune(path=source, max_length=longest, truncation="head")
     classes = tuple(config.id2label[number] for number in range(config.num_labels))
-    return classifier, tokenizer, Task(kind, classes), (settings, precision)
+    return classifier.eval(), tokenizer, Task(kind, classes), (settings, precision)
 
 
 def kind_of(config: Any) -> str:

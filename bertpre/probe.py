@@ -1,5 +1,6 @@
 """`bertpre probe`: how good a masked language model is by itself, before any fine-tuning."""
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from bertpre.data.labelled import Template, padded, whole_backend
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.runtime import choose_dtype, start_accelerator
-from bertpre.starting_point import load_own_tokenizer
+from bertpre.starting_point import load_own_tokenizer, quiet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -33,6 +34,8 @@ def probe(
     Warstadt et al. 2020). Raises UserError where there is nothing to probe.
     """
     network, tokenizer = load_masked_lm(model)
+    accelerator = start_accelerator()
+    network.to(accelerator.device)
     store = Path(model) / "data" if (Path(model) / "recipe.yaml").exists() else None
     figures: dict[str, Any] = {}
     if texts is not None or (store is not None and store.is_dir()):
@@ -40,13 +43,16 @@ def probe(
         if texts is None:
             rows = held_out(store, limit, max_length - 2)
         else:
-            lines = [clean_text(line) for line in read_lines(texts)]
+            lines = [line for line in map(clean_text, read_lines(texts)) if line]
+            if not lines:
+                raise UserError(f"{texts} holds no text but markup")
             rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit])]
             for ids in encode(tokenizer, lines) if store is None else ():
                 known += np.bincount(ids, minlength=len(known))
         if store is not None:
             known += sum(np.bincount(shard.tokens, minlength=len(known)) for shard in open_shards(store, "train"))
-        figures |= running_text(network, tokenizer, rows, known)
+        working = copy.deepcopy(network).to(choose_dtype("auto", accelerator.device))
+        figures |= running_text(working, tokenizer, rows, known)
         print_running_text(figures)
     if pairs is not None:
         figures["acceptability"] = acceptability(network, tokenizer, Path(pairs))
@@ -56,22 +62,24 @@ def probe(
 
 
 def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    """The model on the device, in evaluation, and its tokenizer; raises UserError where it is no such model."""
+    """The model, in evaluation, and its tokenizer; raises UserError where it is no such model."""
     from transformers import AutoModelForMaskedLM
 
     import bertpre.model  # noqa: F401  registers its classes
 
     source = str(Path(model) / "model") if (Path(model) / "recipe.yaml").exists() else model
-    accelerator = start_accelerator()
     try:
-        network = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32)
+        with quiet():
+            network, told = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        if told["missing_keys"]:
+            raise ValueError(f"its files lack weights ({sorted(told['missing_keys'])[0]})")
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{source!r} is no masked language model: {reason}") from None
     tokenizer = load_own_tokenizer(source)
     if tokenizer.mask_token_id is None:
         raise UserError(f"the tokenizer of {source!r} has no mask token")
-    return network.to(accelerator.device, choose_dtype("auto", accelerator.device)).eval(), tokenizer
+    return network.eval(), tokenizer
 
 
 def read_lines(file: str) -> list[str]:
@@ -112,7 +120,7 @@ def running_text(
 
     `known` counts the tokens of the text that frequencies are taken from, (V,).
     """
-    scored = list(score_tokens(network, tokenizer, rows, hide_rest_of_word=False))
+    scored = list(score_tokens(network, tokenizer, rows))
     likelihoods, right = (np.concatenate([row[part] for row in scored]) for part in (0, 1))
     frequency = known[np.concatenate(rows)] / max(known.sum(), 1) * 1e6
     place = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
@@ -158,7 +166,8 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
     """How often the acceptable sentence of a pair is the likelier one, for each file and over all pairs.
 
     A sentence's score is the sum of its tokens' log-likelihoods, where the tokens behind in the same word are masked
-    too: otherwise they give away a rare word's pieces (Kauf and Ivanova 2023, PLL-word-l2r).
+    too: otherwise they give away a rare word's pieces (Kauf and Ivanova 2023, PLL-word-l2r). Words are what the
+    tokenizer cuts into pieces. The sums of near pairs differ by less than bf16 resolves, so `network` is in fp32.
     """
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
@@ -166,7 +175,10 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
     figures: dict[str, Any] = {}
     for file in files:
         good, bad = read_pairs(file)
-        scores = [row[0].sum() for row in score_tokens(network, tokenizer, encode(tokenizer, good + bad), True)]
+        encodings = whole_backend(tokenizer).encode_batch(good + bad, add_special_tokens=False)
+        rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        ends = [word_ends(encoding.word_ids) for encoding in encodings]
+        scores = [likelihoods.sum() for likelihoods, _ in score_tokens(network, tokenizer, rows, ends)]
         right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
         figures[file.stem] = {"accuracy": float(right.mean()), "pairs": len(good)}
         print(f"probe: {file.stem:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
@@ -201,37 +213,31 @@ def score_tokens(
     network: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
     rows: list[np.ndarray],
-    hide_rest_of_word: bool,
+    ends: list[np.ndarray] | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For each row of token ids (T,): each token's log-likelihood (T,) when masked, and whether it is the likeliest.
 
+    With `ends`, the place (T,) behind each token's word, the rest of the word is masked with the token.
     Raises UserError where a row is longer than the model reads.
     """
     template, mask_id = Template.of(tokenizer, pairs=False), tokenizer.mask_token_id
     longest = getattr(network.config, "max_position_embeddings", None) or 1 << 20
     first = len(template.parts[0])
-    for ids in rows:
+    for number, ids in enumerate(rows):
         row = template.fill(ids.tolist())[0]
         if len(row) > longest:
             raise UserError(f"a text has {len(row)} tokens; the model reads {longest}")
         copies = np.tile(row, (len(ids), 1))
         places = np.arange(len(ids)) + first
         copies[np.arange(len(ids)), places] = mask_id
-        if hide_rest_of_word:
-            for number, end in enumerate(word_ends(tokenizer, ids)):
-                copies[number, places[number] : end + first] = mask_id
+        for copy_of, end in enumerate(ends[number] if ends else ()):
+            copies[copy_of, places[copy_of] : end + first] = mask_id
         yield likelihoods(network, copies, places, ids)
 
 
-def word_ends(tokenizer: "PreTrainedTokenizerBase", ids: np.ndarray) -> list[int]:
-    """Where the word of each token ends (WordPiece: the pieces after the first begin with ##)."""
-    inside = [token.startswith("##") for token in tokenizer.convert_ids_to_tokens(ids.tolist())]
-    ends, end = [], len(ids)
-    for place in reversed(range(len(ids))):
-        ends.append(end)
-        if not inside[place]:
-            end = place
-    return ends[::-1]
+def word_ends(words: list[int]) -> np.ndarray:
+    """The place (T,) behind the word of each token, from the tokens' word numbers."""
+    return np.searchsorted(words, words, side="right")
 
 
 @torch.no_grad()

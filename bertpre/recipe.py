@@ -228,6 +228,8 @@ class Finetune(Section):
                 raise ValueError(f"{key} is for classification and tokens, not for {self.task}")
         if isinstance(self.label_column, list) and self.task != "multi_label":
             raise ValueError("several label_column are for the task multi_label")
+        if isinstance(self.label_column, list) and self.label_names not in (None, self.label_column):
+            raise ValueError("several label_column name the labels themselves: leave label_names out")
         if self.layer_decay != 1 and self.optimizer == "muon":
             raise ValueError("layer_decay is for adamw: every step of muon is of one size")
         if self.unlabelled is not None:

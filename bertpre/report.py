@@ -101,7 +101,8 @@ def test_figures(measured: dict[str, Any]) -> list[tuple[str, str]]:
         if name == "loss":
             continue
         is_share = name == "accuracy"
-        text = f"{measured[name]:.2%} of {measured['examples']:,} test texts" if is_share else f"{measured[name]:.4f}"
+        of = f"{measured['words']:,} test words" if "words" in measured else f"{measured['examples']:,} test texts"
+        text = f"{measured[name]:.2%} of {of}" if is_share else f"{measured[name]:.4f}"
         if name in measured["intervals"]:
             low, high = measured["intervals"][name]
             form = ".2%" if is_share else ".4f"

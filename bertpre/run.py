@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from bertpre.evaluate import evaluate
-from bertpre.finetune import finetune
+from bertpre.evaluate import evaluate, read_test
+from bertpre.finetune import finetune, read_parts
 from bertpre.prepare import prepare
 from bertpre.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.report import closing_lines, write_report
 from bertpre.run_directory import claim, is_finished
+from bertpre.training.tasks import build_task
 
 STAGES = {"prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate}
 
@@ -16,6 +17,8 @@ STAGES = {"prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evalu
 def run(recipe: Recipe) -> Path:
     """Run every stage that the recipe has and that is not finished, then write the report; returns the run's folder."""
     folder = claim(recipe)
+    if recipe.finetune is not None and not is_finished(folder, "finetune"):
+        check_labels(recipe)  # before hours of pretraining
     for name, stage in STAGES.items():
         if recipe.finetune is None if name in ("finetune", "evaluate") else recipe.corpus is None:
             continue
@@ -26,6 +29,13 @@ def run(recipe: Recipe) -> Path:
     write_report(folder, recipe)
     print("\n".join(closing_lines(folder)))
     return folder
+
+
+def check_labels(recipe: Recipe) -> None:
+    """Raise UserError where labelled texts, of the training or the test split, are not as the recipe says."""
+    training, _ = read_parts(recipe)
+    build_task(recipe.finetune, training)
+    read_test(recipe, training.classes)
 
 
 def quickstart(output_dir: str) -> Path:

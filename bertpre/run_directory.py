@@ -17,8 +17,11 @@ from bertpre.errors import UserError
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
-ARTEFACTS = {"prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.parquet"}
-FIRST_READER = {  # the first stage that reads a section; from then on it cannot change; `prepare` changes no result
+ARTEFACTS = {
+    "prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.parquet",
+    "suite": "glue",
+}  # fmt: skip
+FIRST_READER = {  # the first stage that reads a section; from it on none can change; `prepare` changes no result
     "seed": "prepare", "corpus": "prepare", "tokenizer": "prepare", "pairs": "prepare",
     "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",
     "finetune": "finetune", "evaluate": "evaluate",
@@ -65,7 +68,10 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     """Raise UserError where a finished or begun stage read a key that is different now."""
     changed = differences(load_recipe(str(kept), [f"output_dir={json.dumps(recipe.output_dir)}"]), recipe)
     binding = [key for key in changed if key.split(".")[0] in FIRST_READER and key not in FREE]
-    frozen = [key for key in binding if (kept.parent / ARTEFACTS[FIRST_READER[key.split(".")[0]]]).exists()]
+    stages = list(ARTEFACTS)
+    begun = [stage for stage, artefact in ARTEFACTS.items() if (kept.parent / artefact).exists()]
+    last = stages.index(begun[-1]) if begun else -1
+    frozen = [key for key in binding if stages.index(FIRST_READER[key.split(".")[0]]) <= last]
     if frozen:
         raise UserError(
             f"output_dir: {kept.parent} was begun with another recipe, which differs in {', '.join(frozen)}; "

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 RESAMPLES, BINS = 1000, 15
+AT_ONCE = 10**7  # numbers of drawn confusion matrices
 INTERVAL = (2.5, 97.5)  # percentiles
 
 
@@ -152,20 +153,32 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
         "loss": float(-np.log(np.maximum(sure[np.arange(len(every)), every], 1e-7)).mean()),
         "words": int(words.sum()),
     }
-    if not any(name.startswith("B-") for name in classes):
+    if not has_entities(classes):
         return score_classes(every, sure, classes) | figures
-    found = [entities([classes[tag] for tag in row]) for row in chosen]
-    truth = [entities([classes[tag] for tag in row]) for row in labels]
-    kinds = sorted({kind for row in truth + found for kind, *_ in row})
-
-    def counts(kind: str | None) -> list[int]:
-        pairs = [(one & other, one, other) for one, other in zip(found, truth, strict=True)]
-        return [sum(kind in (None, each[0]) for row in rows for each in row) for rows in zip(*pairs, strict=True)]
-
+    counts = entity_counts(labels, chosen, classes)
     return figures | {
-        "f1": of_counts(*counts(None))["f1"],
-        "per_class": {kind: of_counts(*counts(kind)) for kind in kinds},
+        "f1": of_counts(*sum(counts.values()).sum(0))["f1"],
+        "per_class": {kind: of_counts(*counts[kind].sum(0)) for kind in sorted(counts)},
     }
+
+
+def entity_counts(
+    labels: list[np.ndarray], chosen: list[np.ndarray], classes: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """For each kind of entity how many of each text were found rightly, were found at all, and are there, (N, 3)."""
+    kinds = {name.partition("-")[2] for name in classes if "-" in name}
+    counts = {kind: np.zeros((len(labels), 3), dtype=np.int64) for kind in kinds}
+    for number, rows in enumerate(zip(chosen, labels, strict=True)):
+        found, truth = (entities([classes[tag] for tag in row]) for row in rows)
+        for place, each in enumerate((found & truth, found, truth)):
+            for kind, *_ in each:
+                counts[kind][number, place] += 1
+    return counts
+
+
+def has_entities(classes: tuple[str, ...]) -> bool:
+    """Whether tags mark the beginnings of entities."""
+    return any(name.startswith("B-") for name in classes)
 
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
@@ -181,6 +194,9 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
             kind = None
         if mark in ("B", "S") or (mark in ("I", "E") and kind is None):
             start, kind = place, here
+        if mark in ("E", "S"):
+            found.add((kind, start, place + 1))
+            kind = None
     return found
 
 
@@ -197,11 +213,18 @@ def intervals(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) ->
     elif kind == "multi_label":
         truth, chosen = labels > 0.5, outputs > 0.5
         hits, predicted, true = (part.sum(1) for part in (truth & chosen, chosen, truth))
-        measures = {"f1": lambda draw: of_counts(hits[draw].sum(), predicted[draw].sum(), true[draw].sum())["f1"]}
+        every = (truth == chosen).all(1)
+        measures = {
+            "f1": lambda draw: of_counts(hits[draw].sum(), predicted[draw].sum(), true[draw].sum())["f1"],
+            "accuracy": lambda draw: every[draw].mean(),
+        }
     else:
         right = np.array([(row.argmax(-1) == tags).sum() for row, tags in zip(outputs, labels, strict=True)])
         words = np.array([len(row) for row in labels])
         measures = {"accuracy": lambda draw: right[draw].sum() / words[draw].sum()}
+        if has_entities(classes):
+            counts = sum(entity_counts(labels, [row.argmax(-1) for row in outputs], classes).values())
+            measures["f1"] = lambda draw: of_counts(*counts[draw].sum(0))["f1"]
     draws = np.random.default_rng(0).integers(0, len(labels), (RESAMPLES, len(labels)))
     return {name: percentiles([measure(draw) for draw in draws]) for name, measure in measures.items()}
 
@@ -213,8 +236,11 @@ def intervals_of_classes(
     from sklearn.metrics import confusion_matrix
 
     confusion = confusion_matrix(labels, probabilities.argmax(-1), labels=range(len(classes)))
-    drawn = np.random.default_rng(0).multinomial(len(labels), confusion.ravel() / len(labels), RESAMPLES)
-    return {name: percentiles(values) for name, values in from_confusion(drawn.reshape(-1, *confusion.shape)).items()}
+    generator, share, drawn = np.random.default_rng(0), confusion.ravel() / len(labels), []
+    for part in np.array_split(np.arange(RESAMPLES), -(-RESAMPLES * confusion.size // AT_ONCE)):
+        matrices = generator.multinomial(len(labels), share, len(part)).reshape(-1, *confusion.shape)
+        drawn.append(from_confusion(matrices))
+    return {name: percentiles(np.concatenate([part[name] for part in drawn])) for name in drawn[0]}
 
 
 def percentiles(values: Sequence[float]) -> list[float]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertpre.data.glue import TASKS, GlueTask
 from bertpre.evaluate import evaluate, predict_test, read_test
-from bertpre.finetune import finetune, read_parts, require_finetune
+from bertpre.finetune import finetune, require_finetune
 from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
@@ -20,9 +20,10 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     """
     require_finetune(recipe)
     folder = claim(recipe)
+    recipes = {name: task_recipe(recipe, folder, name) for name in recipe.suite.tasks}
     figures: dict[str, Any] = {}
-    for name in recipe.suite.tasks:
-        figures[name] = measure_task(task_recipe(recipe, folder, name), TASKS[name])
+    for name, of_task in recipes.items():
+        figures[name] = measure_task(of_task, TASKS[name])
         print(f"suite: {name:<5} {line(figures[name])}", flush=True)
     means = {name: mean(row) for name, row in figures.items()}
     summary = {"tasks": figures, "average": mean(means)}
@@ -35,7 +36,10 @@ def suite(recipe: Recipe) -> dict[str, Any]:
 
 
 def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
-    """The recipe for one task: the suite's settings, the task's columns, classes and figures."""
+    """The recipe for one task: the suite's settings, the task's columns, classes and figures.
+
+    STS-B, a regression, goes without what is for classes alone.
+    """
     task, settings = TASKS[name], recipe.finetune
     *texts, label = task.columns
     init = str(folder) if settings.init == "pretrained" else settings.init
@@ -49,6 +53,8 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
         "metric": task.figures[0],
         "init": init,
     }
+    if not task.classes:
+        tuning |= {"label_smoothing": 0.0, "class_weights": None, "unlabelled": None}
     values = recipe.model_dump() | {
         "output_dir": str(folder / "glue" / name),
         "finetune": tuning,
@@ -66,14 +72,16 @@ def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
         finetune(recipe)
     if not is_finished(folder, "evaluate"):
         evaluate(recipe)
-    measured = read_results(folder)["evaluate"]
-    figures = {name: measured[name] for name in task.figures}
     for split in task.splits[1:]:
-        other = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"split": split})})
-        test = read_test(other, read_parts(recipe)[0].classes)
-        labels, outputs = predict_test(other, folder / "finetuned", test)
-        scored = score(task.kind, labels, outputs, test.classes)
-        figures |= {f"{name}_{split.removeprefix('validation_')}": scored[name] for name in task.figures}
+        if not is_finished(folder, split):
+            other = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"split": split})})
+            test = read_test(other, task.classes)
+            labels, outputs = predict_test(other, folder / "finetuned", test)
+            write_results(folder, split, score(task.kind, labels, outputs, test.classes))
+    results = read_results(folder)
+    figures = {name: results["evaluate"][name] for name in task.figures}
+    for split in task.splits[1:]:
+        figures |= {f"{name}_{split.removeprefix('validation_')}": results[split][name] for name in task.figures}
     return figures
 
 

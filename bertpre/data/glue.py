@@ -90,8 +90,12 @@ class GlueFile:
         return GlueFile(self.task, self.file, tuple(columns))
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Each line as a batch of its own; raises UserError for one with too few fields."""
-        with self.file.open(encoding="utf-8", newline="") as stream:
+        """Each line as a batch of its own; raises UserError for one with too few fields.
+
+        The original QQP has some such lines, which all readers leave out; MRPC's files begin with a byte order mark.
+        """
+        short = 0
+        with self.file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
             columns = self.task.tsv_columns
             if isinstance(columns[0], str):
@@ -101,10 +105,15 @@ class GlueFile:
                 columns = tuple(header.index(column) for column in columns)
             for fields in reader:
                 if len(fields) <= max(columns):
+                    if self.task is TASKS["qqp"]:
+                        short += 1
+                        continue
                     raise UserError(f"line {reader.line_num} of {self.file} has {len(fields)} fields only")
                 values = [fields[column] for column in columns]
                 row = dict(zip(self.task.columns, [*values[:-1], self.label(values[-1], reader.line_num)], strict=True))
                 yield {name: [row[name]] for name in self.chosen}
+        if short:
+            print(f"{self.file}: {short} lines with too few fields left out")
 
     def label(self, text: str, line: int) -> int | float:
         """The Hub's number for a label."""

@@ -13,7 +13,7 @@ from bertpre.data.corpus import Table, open_table
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
     from transformers import PreTrainedTokenizerBase
 
     from bertpre.recipe import Finetune
@@ -76,10 +76,12 @@ def read_examples(
     label_columns = settings.label_column if several else [settings.label_column]
     ids, texts, pairs, values, names = read_texts(settings, source, split, limit, label_columns)
     values = values if several else [value for (value,) in values]
-    complain([is_missing(value) for value in values], ids, f"{where}: %s no label; leave such examples out")
+    missing = [is_missing(value) or any(map(is_missing, single(settings.task, [value]))) for value in values]
+    complain(missing, ids, f"{where}: %s no label; leave such examples out")
     if classes is None:
         classes = find_classes(settings, values, names, where)
-    labels = read_labels(settings.task, values, classes, ids, texts, where)
+    places = places_of(settings, values, names)
+    labels = read_labels(settings.task, values, classes, places, ids, texts, where)
     check_variety(settings.task, labels, classes, where, is_training=path is None and split == settings.split)
     return Examples(ids, texts, pairs, labels, classes)
 
@@ -146,6 +148,13 @@ def is_missing(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
+def single(task: str, values: list[Any]) -> list[Any]:
+    """The labels one by one, where an example has several."""
+    return (
+        values if task in ("classification", "regression") else [each for value in values for each in words_of(value)]
+    )
+
+
 def find_classes(settings: "Finetune", values: list[Any], names: list[str] | None, where: str) -> tuple[str, ...]:
     """The names of the classes: the recipe's, the dataset's own, or the values found, sorted.
 
@@ -155,8 +164,7 @@ def find_classes(settings: "Finetune", values: list[Any], names: list[str] | Non
         return (settings.label_column,)
     if settings.label_names or names:
         return tuple(settings.label_names or names)
-    flat = values if settings.task == "classification" else [value for each in values for value in words_of(each)]
-    found = set(map(plain, flat))
+    found = set(map(plain, single(settings.task, values)))
     if any(isinstance(value, int) and value < 0 for value in found):
         raise UserError(
             f"{where}: there is a label {min(found, key=repr)}; on the Hub it marks a hidden label; if it is a class, "
@@ -166,8 +174,19 @@ def find_classes(settings: "Finetune", values: list[Any], names: list[str] | Non
         raise UserError(
             f"{where}: there is a label {fractions[0]}; numbers with fractions are for finetune.task=regression"
         )
-    numbers = sorted(value for value in found if isinstance(value, int))
-    return tuple(map(str, [*numbers, *sorted(str(value) for value in found if not isinstance(value, int))]))
+    numbers = list(map(str, sorted(value for value in found if isinstance(value, int))))
+    return (*numbers, *sorted({str(value) for value in found} - set(numbers)))
+
+
+def places_of(settings: "Finetune", values: list[Any], names: list[str] | None) -> list[str] | None:
+    """What whole numbers are places in: the dataset's own class names; or the recipe's, where not all labels are names.
+
+    None where labels are names, or were themselves made the classes: 0 is none of the classes 1 and 2.
+    """
+    known = settings.label_names or names
+    if names or (known and not {str(plain(value)) for value in single(settings.task, values)} <= set(known)):
+        return known
+    return None
 
 
 def plain(value: Any) -> Any:
@@ -176,9 +195,15 @@ def plain(value: Any) -> Any:
 
 
 def read_labels(
-    task: str, values: list[Any], classes: tuple[str, ...], ids: list[str], texts: list[Any], where: str
+    task: str,
+    values: list[Any],
+    classes: tuple[str, ...],
+    places: list[str] | None,
+    ids: list[str],
+    texts: list[Any],
+    where: str,
 ) -> Any:
-    """The labels as numbers, of a shape that `Examples` says."""
+    """The labels as numbers, of a shape that `Examples` says; `places` as `places_of` gives them."""
     if task == "regression":
         numbers = [to_number(value) for value in values]
         complain([number is None for number in numbers], ids, f"{where}: %s a label that is not a finite number")
@@ -187,8 +212,9 @@ def read_labels(
 
     def number_of(value: Any) -> int:
         value = plain(value)
-        is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes)
-        return known.get(str(value), value if is_number else -1)
+        if places is not None and isinstance(value, int) and not isinstance(value, bool):
+            return known.get(places[value], -1) if 0 <= value < len(places) else -1
+        return known.get(str(value), -1)
 
     outside = f"{where}: %s a label outside the classes ({', '.join(classes[:20])})"
     if task == "classification":
@@ -346,9 +372,8 @@ def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens
 
 def encode_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, template: Template, room: int) -> Encoded:
     """Token ids of lists of words; a word's label stands at its first token."""
-    encodings = tokenizer.backend_tokenizer.encode_batch(examples.texts, is_pretokenized=True, add_special_tokens=False)
     rows, labels = [], []
-    for encoding, tags in zip(encodings, examples.labels, strict=True):
+    for encoding, tags in zip(encodings_of_words(tokenizer, examples.texts), examples.labels, strict=True):
         words = np.array(encoding.word_ids[:room], dtype=np.int64)
         is_first = np.diff(words, prepend=-1) != 0
         row = template.fill(encoding.ids[:room])[0]
@@ -358,6 +383,24 @@ def encode_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, templ
         rows.append(row)
         labels.append(label)
     return Encoded(rows, None, labels)
+
+
+def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[str]]) -> list["Encoding"]:
+    """The tokens of lists of words; each word has one at least.
+
+    Behind the first word each begins with a space, which tells byte-level tokens that it is no part of the word before.
+    A word that a tokenizer makes nothing of, such as a lone zero-width space, is read as "?".
+    """
+
+    def encode(words: list[str]) -> "Encoding":
+        spaced = [word if place == 0 else f" {word}" for place, word in enumerate(words)]
+        return tokenizer.backend_tokenizer.encode(spaced, is_pretokenized=True, add_special_tokens=False)
+
+    encodings = list(map(encode, texts))
+    for number, (words, encoding) in enumerate(zip(texts, encodings, strict=True)):
+        if len(seen := set(encoding.word_ids)) < len(words):
+            encodings[number] = encode([word if place in seen else "?" for place, word in enumerate(words)])
+    return encodings
 
 
 def cut(ids: list[int], room: int, truncation: str) -> list[int]:

@@ -353,6 +353,7 @@ class Trainer:
         """Measure on the validation part; the time it takes is not counted in the throughput."""
         if self.evaluate is None:
             return
+        self.gradient_is_sound()  # what a bad step has left is not measured
         start = self.clock()
         self.model.eval()
         figures = self.evaluate(self.step)

@@ -134,6 +134,21 @@ def test_a_stage_without_the_one_before_names_it(verb: str, remedy: str, tiny_re
     assert_refused(here(verb, tiny_recipe), remedy)
 
 
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("finetune.label_column=stars", ["finetune.label_column"]),
+        ("finetune.class_weights=[1,2,3]", ["finetune.class_weights", "3 weights for 2 classes"]),
+        ("evaluate.split=dev", ["no split 'dev'"]),
+    ],
+)
+def test_labels_are_looked_at_before_pretraining(
+    override: str, words: list[str], tiny_recipe: Path, here: Here
+) -> None:
+    assert_refused(here("run", tiny_recipe, override), *words)
+    assert [path.name for path in (tiny_recipe.parent / "run").iterdir()] == ["recipe.yaml"]
+
+
 def test_preparing_twice_is_refused_and_changes_nothing(tiny_run: Path) -> None:
     before = tree_hash(tiny_run)
     assert_refused(run_cli("prepare", tiny_run / "recipe.yaml"), "this run is prepared", "`bertpre run` goes on")

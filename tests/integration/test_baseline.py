@@ -41,6 +41,13 @@ def test_regression_on_words() -> None:
         assert low < 0.3 < 0.7 < high
 
 
+def test_few_texts_without_a_word_in_common_have_a_bag() -> None:
+    for texts in (["alpha", "beta", "gamma", "delta"], ["\N{GRINNING FACE}", "\N{SKULL}", "a", "b"]):
+        examples = examples_of(texts, [0, 1, 0, 1], ("no", "yes"))
+        for build in BAGS["classification"].values():
+            assert (build(examples)(examples).argmax(1) == examples.labels).all()
+
+
 def test_nbsvm_reads_runs_of_words() -> None:
     texts = ["not good at all", "good at last", "not bad at all", "bad at last"] * 5
     training = examples_of(texts, [0, 1, 1, 0] * 5, ("no", "yes"))
@@ -74,6 +81,12 @@ def test_one_table_on_the_same_examples(
     capsys.readouterr()
     assert run_here("curve", recipe, f"output_dir={run}", "--fractions", "0.2") == 0
     assert "curve:" not in capsys.readouterr().out  # it was finished
+    file = run / "results.json"
+    others = [point | {"recipe": "another"} for point in points]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"curve": others}))
+    assert run_here("curve", recipe, f"output_dir={run}", "--fractions", "0.2") == 0
+    kept = json.loads(file.read_text())["curve"]
+    assert [(point["fraction"], point["init"]) for point in kept] == [(0.2, "pretrained"), (0.2, "random")]
     for shares in ("0.2,2", "0", "few"):
         assert run_here("curve", recipe, f"output_dir={run}", "--fractions", shares) == 2
         assert "--fractions" in capsys.readouterr().err

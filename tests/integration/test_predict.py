@@ -59,6 +59,7 @@ def test_arguments_standard_input_and_a_stock_classifier(
         (["{run}", "--file", "/dev/null"], "no text to predict"),
         (["/no/such/model", "text"], "is no text classifier"),
         (["{run}/tokenizer", "text"], "is no text classifier"),
+        (["{run}/model", "text"], "its files lack the classifier's weights (classifier.bias): fine-tune it"),
     ],
 )
 def test_a_mistake_is_one_message(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
 
+from bertpre.errors import UserError
 from bertpre.probe import encode, load_masked_lm, probe, score_tokens, word_ends
 from tests.helpers import run_here
 
@@ -17,14 +17,15 @@ SENTENCES = ["The film is a joy, and Mira said so.", "Nobody saw it twice."]
 
 def test_every_token_is_masked_once(tiny_run: Path) -> None:
     network, tokenizer = load_masked_lm(str(tiny_run))
-    network.float()
     rows = encode(tokenizer, SENTENCES)
-    for hide in (False, True):
-        for ids, (values, right) in zip(rows, score_tokens(network, tokenizer, rows, hide), strict=True):
-            ends = word_ends(tokenizer, ids)
+    pieces = [[token.startswith("##") for token in tokenizer.convert_ids_to_tokens(ids.tolist())] for ids in rows]
+    words = [np.cumsum(~np.array(inside)) for inside in pieces]
+    for ends in (None, [word_ends(row) for row in words]):
+        scored = score_tokens(network, tokenizer, rows, ends)
+        for number, (ids, (values, right)) in enumerate(zip(rows, scored, strict=True)):
             for place in range(len(ids)):
                 inputs = [tokenizer.cls_token_id, *ids.tolist(), tokenizer.sep_token_id]
-                last = ends[place] if hide else place + 1
+                last = ends[number][place] if ends else place + 1
                 inputs[place + 1 : last + 1] = [tokenizer.mask_token_id] * (last - place)
                 with torch.no_grad():
                     logits = network(torch.tensor([inputs])).logits[0, place + 1]
@@ -32,12 +33,13 @@ def test_every_token_is_masked_once(tiny_run: Path) -> None:
                 assert right[place] == (logits.argmax().item() == ids[place])
 
 
-def test_a_words_pieces_end_together(tiny_run: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny_run / "model")
-    tokens = ["a", "##b", "##b", "a", "b", "##a"]
-    known = tokenizer.get_vocab()
-    assert all(token in known for token in tokens)
-    assert word_ends(tokenizer, np.array([known[token] for token in tokens])) == [3, 3, 3, 4, 6, 6]
+def test_a_words_pieces_end_together() -> None:
+    assert word_ends([0, 0, 0, 1, 2, 2]).tolist() == [3, 3, 3, 4, 6, 6]
+
+
+def test_a_classifier_is_no_masked_language_model(tiny_run: Path) -> None:
+    with pytest.raises(UserError, match="is no masked language model: its files lack weights"):
+        load_masked_lm(str(tiny_run / "finetuned"))
 
 
 def test_a_run_is_probed_on_its_held_out_text(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +83,7 @@ def test_pairs_and_texts_of_any_model(tiny_run: Path, tmp_path: Path, capsys: py
         (["{run}", "--texts", "{tmp}/none.txt"], "cannot be read as text"),
         (["{run}/model", "--pairs", "{tmp}/a.txt"], "line 1 of {tmp}/a.txt is no pair"),
         (["{run}/model", "--pairs", "{tmp}/empty"], "holds no .jsonl file"),
+        (["{run}/model", "--texts", "{tmp}/markup.txt"], "holds no text but markup"),
     ],
 )
 def test_a_mistake_is_one_message(
@@ -88,6 +91,7 @@ def test_a_mistake_is_one_message(
 ) -> None:
     (tmp_path / "a.txt").write_text("not JSON")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "markup.txt").write_text("<br />\n&nbsp;")
     places = {"run": tiny_run, "tmp": tmp_path}
     assert run_here("probe", *(argument.format(**places) for argument in arguments)) == 2
     error = capsys.readouterr().err

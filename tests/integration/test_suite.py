@@ -34,7 +34,10 @@ def write_glue(folder: Path, count: int = 24) -> Path:
             lines = [HEADERS[name]] if HEADERS[name] else []
             for number in range(count):
                 lines.append("\t".join(fields(name, number)))
-            (folder / task.folder / f"{file}.tsv").write_text("\n".join(lines) + "\n")
+            if name == "qqp":
+                lines.append("7\tcut off")
+            mark = "\ufeff" if name == "mrpc" else ""  # as in the original
+            (folder / task.folder / f"{file}.tsv").write_text(mark + "\n".join(lines) + "\n")
     return folder
 
 
@@ -75,7 +78,7 @@ def test_every_task_is_measured_and_averaged(
         "training": {"precision": "fp32", "compile": False},
         "finetune": {
             "path": str(write_glue(tmp_path / "glue")), "init": str(tiny_modern_run), "epochs": 1, "batch_size": 8,
-            "max_length": 32, "validation_fraction": 0.4,
+            "max_length": 32, "validation_fraction": 0.4, "label_smoothing": 0.1,
         },
         "suite": {},
     }  # fmt: skip
@@ -95,6 +98,8 @@ def test_every_task_is_measured_and_averaged(
     capsys.readouterr()
     assert run_here("suite", recipe) == 0  # what is finished is kept
     assert "finetune" not in capsys.readouterr().out
+    assert run_here("suite", recipe, "finetune.epochs=2") == 2
+    assert "begun with another recipe, which differs in finetune.epochs" in capsys.readouterr().err
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -148,6 +148,10 @@ def test_every_task(
         ({"label_column": "stars"}, "finetune.label_column: {train} has no column 'stars'"),
         ({"label_column": "verdict", "label_names": ["bad", "good"]}, "label outside the classes (bad, good): 'mixed'"),
         ({"label_column": "verdict", "validation_fraction": 0.001}, "leaves nothing to choose the best epoch on"),
+        (
+            {"label_column": "verdict", "class_weights": [1, 2]},
+            "class_weights: 2 weights for 3 classes (bad, good, mix",
+        ),
         ({"label_column": "verdict", "max_length": 128}, "finetune.max_length is 128, but the model"),
         ({"label_column": "verdict", "pooling": "mean"}, "finetune.pooling is mean, but this bert has its own head"),
         ({"label_column": "verdict", "init": "{bare}"}, "no tokenizer in '{bare}'"),
@@ -247,3 +251,31 @@ def test_a_validation_file_is_used_and_all_examples_train(
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
     assert (figures["examples"], figures["validation"]["examples"]) == (60, 24)
     assert figures["epochs"] == 3  # 8 steps each
+
+
+def test_every_word_has_its_own_tag(
+    stock: str, data: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["mira", "\u200b", "saw", "oslo"]  # the second one is nothing to the tokenizer
+    recipe = write_recipe(tmp_path, data, init=stock, **TASKS["words"])
+    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert run_here("predict", tmp_path / "run", " ".join(words), "--json") == 0
+    tags = json.loads(capsys.readouterr().out)["tags"]
+    assert None not in tags
+    assert [tags[0], *tags[2:]] == ["B-PER", "O", "B-LOC"]
+
+
+def test_large_numbers_are_learned_and_told(stock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"grade": 4000 + 30 * row["grade"]} for row in rows_of(84)]
+    data = (write_rows(tmp_path / "train.jsonl", rows[:60]), write_rows(tmp_path / "test.jsonl", rows[60:]))
+    options = {"training": {"precision": "bf16", "compile": False, "log_every": 1}}
+    file = write_recipe(tmp_path, data, init=stock, metric="loss", epochs=16, **TASKS["regression"])
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | options))
+    assert run_here("finetune", file) == 0, capsys.readouterr().err
+    assert run_here("evaluate", file) == 0, capsys.readouterr().err
+    measured = json.loads((tmp_path / "run" / "results.json").read_text())["evaluate"]
+    assert measured["pearson"] > 0.8
+    assert measured["rmse"] < 20  # with the mean alone 20; a head that must find 4,000 first is off by thousands
+    told = read_table(tmp_path / "run" / "predictions.parquet")["prediction"].to_pylist()
+    assert len(set(told)) > 12  # bf16 has a number in 16 or 32 here

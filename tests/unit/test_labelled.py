@@ -13,10 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import PreTrainedTokenizerBase
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from bertpre.data import sample
-from bertpre.data.labelled import Encoded, Examples, Template, collate, encode_examples, in_slices, read_examples
+from bertpre.data.labelled import (
+    Encoded,
+    Examples,
+    Template,
+    collate,
+    encode_examples,
+    encodings_of_words,
+    find_classes,
+    in_slices,
+    read_examples,
+)
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetune import TrainingBatches, split_off_validation
@@ -93,6 +104,41 @@ def test_the_dataset_names_the_classes(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "train.parquet"):
         read = read_examples(Finetune(path=str(path)), "train")
         assert (read.classes, read.labels.tolist()) == (("dull", "fine"), [1, 0])
+    renamed = read_examples(Finetune(path=str(tmp_path), label_names=["bad", "good"]), "train")
+    assert (renamed.classes, renamed.labels.tolist()) == (("bad", "good"), [1, 0])
+
+
+@pytest.mark.parametrize("task", ["classification", "multi_label"])
+def test_names_that_are_numbers_are_no_places(task: str, tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+
+    stars = ClassLabel(names=["1", "2", "3", "4", "5"])
+    is_list = task == "multi_label"
+    features = Features({"text": Value("string"), "label": Sequence(stars) if is_list else stars})
+    labels = [[number] for number in range(5)] if is_list else list(range(5))
+    Dataset.from_dict({"text": list("abcde"), "label": labels}, features=features).to_parquet(tmp_path / "a.parquet")
+    read = read_examples(Finetune(path=str(tmp_path / "a.parquet"), task=task), "train")
+    assert read.classes == ("1", "2", "3", "4", "5")
+    assert read.labels.tolist() == (np.eye(5).tolist() if is_list else labels)
+
+
+def test_a_value_that_training_lacks_is_outside_the_classes(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.csv", [{"text": "t", "label": label} for label in (1, 2, 5)])
+    other = write_rows(tmp_path / "b.csv", [{"text": "t", "label": 0}])
+    settings = Finetune(path=path)
+    training = read_examples(settings, "train")
+    assert training.classes == ("1", "2", "5")
+    with pytest.raises(UserError, match=r"outside the classes \(1, 2, 5\): 0"):
+        read_examples(settings, "train", path=other, classes=training.classes)
+
+
+def test_a_number_written_as_text_is_the_same_class(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"text": "t", "label": ["a", label]}) for label in ("1", "2")))
+    read = read_examples(Finetune(path=str(path), task="multi_label"), "train")
+    assert read.classes == ("1", "2", "a")
+    settings = Finetune(path=str(path))
+    assert find_classes(settings, [1, "1", 2.0, "b"], None, "here") == ("1", "2", "b")
 
 
 def test_the_sample_has_names_too() -> None:
@@ -149,6 +195,7 @@ def test_a_limited_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
         ({"task": "tokens"}, ["A", "A B", "B"], "example train/1 has not as many labels as words"),
         ({"task": "tokens"}, ["A", "A", "A"], "has one class only (A)"),
         ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "example train/1 has a label outside"),
+        ({"task": "multi_label"}, [["a"], ["b", None], []], "example train/1 has no label"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_refused(
@@ -298,6 +345,20 @@ def test_slices_cover_everything_once(count: int, size: int) -> None:
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_words_stay_apart_whatever_the_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    words = ["saw", "\u200b", "oslo"]  # the second one is nothing to the tokenizer
+    (encoding,) = encodings_of_words(tokenizer, [words])
+    plain = tokenizer.backend_tokenizer.encode(["saw", "?", "oslo"], is_pretokenized=True, add_special_tokens=False)
+    assert (encoding.ids, encoding.word_ids) == (plain.ids, plain.word_ids)
+
+    bytes_of = Tokenizer(models.BPE())
+    bytes_of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_of.train_from_iterator(["saw saw oslo oslo saw"] * 9, trainers.BpeTrainer(vocab_size=300))
+    (encoding,) = encodings_of_words(PreTrainedTokenizerFast(tokenizer_object=bytes_of), [["saw", "oslo", "saw"]])
+    assert encoding.ids == bytes_of.encode("saw oslo saw").ids
+    assert set(encoding.word_ids) == {0, 1, 2}
 
 
 def training_batches(tokenizer: PreTrainedTokenizerBase, count: int, seed: int = 0) -> TrainingBatches:

@@ -89,6 +89,14 @@ def test_a_key_is_frozen_by_the_first_stage_that_reads_it(
     claim(load(tiny_recipe))
 
 
+@pytest.mark.parametrize("override", ["seed=5", "training.learning_rate=1e-5"])
+def test_a_later_stage_freezes_what_earlier_ones_would_read(override: str, tiny_recipe: Path) -> None:
+    folder = claim(load(tiny_recipe))
+    (folder / ARTEFACTS["finetune"]).mkdir()  # of a model from elsewhere: nothing was prepared or pretrained
+    assert f"differs in {override.partition('=')[0]};" in refused(load(tiny_recipe, override))
+    claim(load(tiny_recipe, "evaluate.limit=9"))
+
+
 @pytest.mark.parametrize("override", ["training.log_every=7", "checkpoint.every=7", "training.wandb_project=films"])
 def test_what_changes_no_number_may_always_change(override: str, tiny_recipe: Path) -> None:
     folder = claim(load(tiny_recipe))

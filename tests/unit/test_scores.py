@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
+from bertpre import scores
 from bertpre.scores import calibration, entities, from_confusion, intervals, score, spread
 
 
@@ -31,6 +32,13 @@ def test_classes_as_scikit_learn_has_them(count: int) -> None:
     low, high = intervals("classification", labels, probabilities, names)["accuracy"]
     exact = stats.binomtest(int((labels == predicted).sum()), 400).proportion_ci(method="wilson")
     assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.01)
+
+
+def test_many_classes_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, outputs = np.array([0, 1, 1] * 30), np.eye(2)[[0, 1, 0] * 30]
+    whole = intervals("classification", labels, outputs, ("a", "b"))
+    monkeypatch.setattr(scores, "AT_ONCE", 400)
+    assert intervals("classification", labels, outputs, ("a", "b")) == whole
 
 
 def test_a_constant_prediction_has_no_correlation() -> None:
@@ -75,6 +83,8 @@ def test_several_labels_as_scikit_learn_has_them() -> None:
         ("B-PER B-PER", {("PER", 0, 1), ("PER", 1, 2)}),
         ("I-LOC I-LOC I-PER", {("LOC", 0, 2), ("PER", 2, 3)}),
         ("S-LOC B-PER E-PER O", {("LOC", 0, 1), ("PER", 1, 3)}),
+        ("S-LOC I-LOC", {("LOC", 0, 1), ("LOC", 1, 2)}),
+        ("B-LOC E-LOC E-LOC", {("LOC", 0, 2), ("LOC", 2, 3)}),
         ("O O", set()),
     ],
 )
@@ -90,6 +100,7 @@ def test_an_entity_counts_whole() -> None:
     assert figures["accuracy"] == pytest.approx(4 / 5)
     assert figures["f1"] == pytest.approx(0.5)  # one of two, of two
     assert figures["per_class"] == {"PER": {"precision": 0.5, "recall": 0.5, "f1": 0.5, "examples": 2}}
+    assert intervals("tokens", labels * 50, outputs * 50, classes)["f1"] == pytest.approx([0.5, 0.5], abs=0.15)
 
 
 def test_spread_over_seeds() -> None:
