@@ -20,6 +20,7 @@ from bertpre.prepare import FROM_MANIFEST, audit
 from bertpre.pretrain import PretrainingData, build_trainer, initial_model
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.training.guards import NotFinite
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.trackers import clock_time
 from bertpre.training.trainer import StepBatch, Trainer
@@ -49,7 +50,10 @@ def doctor(recipe: Recipe) -> None:
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     trainer = build_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
     report("memory and disk", size_lines(recipe, model, dtype, folder))
-    report("rehearsal", rehearsal_lines(recipe, trainer))
+    try:
+        report("rehearsal", rehearsal_lines(recipe, trainer))
+    except NotFinite as error:
+        print(f"  ! the gradient of step {error.step} is not finite: lower training.learning_rate, or use fp32")
 
 
 def report(title: str, lines: Iterable[str]) -> None:
@@ -75,7 +79,7 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
 def compiler_line(device: torch.device) -> str:
     """Whether torch.compile works, tried on a small function."""
     if not can_compile(device):
-        return "torch.compile: off, for want of a compiler (g++ or clang++; Triton on a GPU); training will be slower"
+        return "torch.compile: off, for want of a compiler (g++, on a GPU gcc and Triton); training will be slower"
     start = time.perf_counter()
     try:
         torch.compile(lambda values: values.exp() + 1)(torch.ones(64, device=device))

@@ -16,6 +16,7 @@ import numpy as np
 from bertpre.data.audit import audit_lengths, audit_lines, audit_pairs
 from bertpre.data.corpus import Document, read_documents
 from bertpre.data.duplicates import first_of_like
+from bertpre.data.encoder import Encoder
 from bertpre.data.parts import (
     Cut,
     Sieve,
@@ -33,11 +34,12 @@ from bertpre.data.parts import (
     write_keep,
 )
 from bertpre.data.sampler import PairDataset
-from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest
+from bertpre.data.sentences import split_sentences
+from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest, tidy_store
 from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
 from bertpre.data.workers import give_memory_back, map_calls
 from bertpre.errors import UserError
-from bertpre.recipe import Recipe, Source
+from bertpre.recipe import Recipe, Source, flatten
 from bertpre.run_directory import claim, is_finished, write_results, write_text
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> di
     start = time.perf_counter()
     if is_finished(folder, "prepare"):
         raise UserError(f"{folder}/data exists: this run is prepared; `bertpre run` goes on with it")
+    if is_chosen(folder) and (merge or shard is not None):
+        refuse_changed(recipe, folder)
     if shard is not None:
         do_share(recipe, folder, *read_share(shard))
         return None
@@ -76,6 +80,7 @@ def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> di
         if not merge:
             write_parts(recipe, folder)
         merge_parts(recipe, folder)
+    tidy_store(folder / "data")
     manifest = read_manifest(folder / "data")
     figures = {key: manifest[key] for key in FROM_MANIFEST} | audit(folder, recipe)
     figures |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
@@ -210,6 +215,21 @@ def read_chosen(folder: Path) -> dict[str, Any]:
     return json.loads((work_folder(folder) / "chosen.json").read_text())
 
 
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """What the choice of documents and the vocabulary depend on."""
+    return recipe.model_dump(mode="json", include={"seed", "corpus", "tokenizer"})
+
+
+def refuse_changed(recipe: Recipe, folder: Path) -> None:
+    """Raise UserError where the jobs began with another corpus, vocabulary or seed than the recipe has now."""
+    known, wanted = flatten(read_chosen(folder)["settings"]), flatten(settings_of(recipe))
+    if changed := sorted(key for key in known | wanted if known.get(key) != wanted.get(key)):
+        raise UserError(
+            f"the jobs in {work_folder(folder)} were begun with another {', '.join(changed)}: give the old value, or "
+            "remove that folder and begin again"
+        )
+
+
 def choose_documents(recipe: Recipe, folder: Path, parts: int, held_out: int) -> None:
     """Mark the documents that stay, and obtain the tokenizer; what was decided before on the same parts stays decided.
 
@@ -217,6 +237,8 @@ def choose_documents(recipe: Recipe, folder: Path, parts: int, held_out: int) ->
     """
     work, corpus = work_folder(folder), recipe.corpus
     numbers = [*range(parts, parts + held_out), *range(parts)]  # what is held out comes first
+    if not parts:
+        raise UserError(f"corpus: {corpus.path} (split {corpus.split}) holds no text")
     all_digests = [read_digests(work, number) for number in numbers]
     sizes = [len(digests) for digests in all_digests]
     digests, forbidden = np.concatenate(all_digests), sum(sizes[:held_out])
@@ -234,6 +256,7 @@ def choose_documents(recipe: Recipe, folder: Path, parts: int, held_out: int) ->
         raise UserError(f"corpus: {corpus.path} (split {corpus.split}) holds no text")
     tokenizer = obtain_tokenizer(recipe, folder, parts)
     chosen = {"origin": origin, "parts": parts, "tokenizer_hash": fingerprint(tokenizer), "dropped": dict(dropped)}
+    chosen["settings"] = settings_of(recipe)
     write_text(work / "chosen.json", json.dumps(chosen))
 
 
@@ -242,12 +265,27 @@ def obtain_tokenizer(recipe: Recipe, folder: Path, parts: int) -> "PreTrainedTok
     settings = recipe.tokenizer
     if settings.path:
         tokenizer = load_tokenizer(settings.path)
+        refuse_unlike(tokenizer, settings.path, sample_to_learn(work_folder(folder), parts))
     else:
         texts = sample_to_learn(work_folder(folder), parts)
         longest = recipe.model.max_position_embeddings
         tokenizer = learn_tokenizer(texts, settings.vocab_size, settings.lowercase, longest, settings.strip_accents)
     tokenizer.save_pretrained(folder / "tokenizer")
     return tokenizer
+
+
+def refuse_unlike(tokenizer: "PreTrainedTokenizerBase", path: str, texts: Iterator[str]) -> None:
+    """Raise UserError where words encoded one by one are not what the tokenizer makes of sentences."""
+    sentences = [sentence for text in islice(texts, 100) for sentence in split_sentences(text)]
+    backend = tokenizer.backend_tokenizer
+    ids, offsets = Encoder(backend).encode(sentences)
+    whole = backend.encode_batch_fast(sentences, add_special_tokens=False)
+    for sentence, start, end, encoding in zip(sentences, offsets[:-1], offsets[1:], whole, strict=True):
+        if ids[start:end].tolist() != encoding.ids:
+            raise UserError(
+                f"tokenizer.path: {path} is no WordPiece tokenizer as BERT's: it reads {sentence[:60]!r} otherwise "
+                "than its words one by one; choose another, or leave tokenizer.path out to learn one"
+            )
 
 
 def sample_to_learn(work: Path, parts: int) -> Iterator[str]:
@@ -304,7 +342,8 @@ def with_two_documents(shards: list[dict[str, Any]]) -> list[list[dict[str, Any]
             groups.append([])
         groups[-1].append(shard)
     if len(groups) > 1 and sum(member["documents"] for member in groups[-1]) < 2:
-        groups[-2] += groups.pop()
+        last = groups.pop()
+        groups[-1] += last
     return groups
 
 

@@ -449,9 +449,11 @@ def to_yaml(recipe: Recipe) -> str:
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
     """The dotted keys in which two recipes differ."""
-    return sorted(
-        key for key, value in flatten(new.model_dump()).items() if flatten(old.model_dump()).get(key, value) != value
-    )
+    one, other = flatten(old.model_dump()), flatten(new.model_dump())
+    changed = {key for key in one.keys() & other.keys() if one[key] != other[key]}
+    for few, many in ((one, other), (other, one)):  # a section that is null in one of them
+        changed |= {key for key in few.keys() - many.keys() if any(name.startswith(f"{key}.") for name in many)}
+    return sorted(changed)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -56,7 +56,7 @@ def claim(recipe: Recipe) -> Path:
     kept = folder / "recipe.yaml"
     if kept.exists():
         refuse_other_recipe(recipe, kept)
-    elif any(folder.iterdir()):
+    elif any(not file.name.startswith(kept.name) for file in folder.iterdir()):  # another job may be writing it now
         raise UserError(
             f"output_dir: {folder} holds something else than a run; give an empty folder with output_dir=FOLDER"
         )

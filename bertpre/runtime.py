@@ -25,9 +25,10 @@ def start_accelerator() -> Accelerator:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    if not torch.accelerator.is_available():
+    has_gpu = torch.cuda.is_available()  # Apple's has no fp64, which sums are kept in: its CPU is used
+    if not has_gpu:
         keep_freed_memory()
-    return Accelerator(cpu=not torch.accelerator.is_available())  # else two processes without a GPU are two strangers
+    return Accelerator(cpu=not has_gpu)  # else two processes without a GPU are two strangers
 
 
 def keep_freed_memory() -> None:
@@ -82,13 +83,10 @@ def read_text(path: str) -> str:
 
 
 def can_compile(device: torch.device) -> bool:
-    """Whether torch.compile has what it needs: Triton on a GPU, a C++ compiler on a CPU."""
+    """Whether torch.compile has what it needs: Triton and a C compiler on a GPU, a C++ compiler on a CPU."""
     if device.type == "cuda":
-        try:
-            metadata.version("triton")
-        except metadata.PackageNotFoundError:
-            return False
-        return True
+        has_c = any(shutil.which(name) for name in (os.environ.get("CC", "gcc"), "clang", "cc"))
+        return has_c and version("triton") is not None
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
 
 
@@ -96,7 +94,7 @@ def choose_compile(setting: str | bool, device: torch.device) -> bool:
     """Whether to compile: `auto` where there is a compiler, and a line says so where there is none."""
     if setting == "auto" and not can_compile(device):
         logger.warning(
-            "torch.compile is off, for want of a compiler (g++, or Triton on a GPU); training will be slower"
+            "torch.compile is off, for want of a compiler (g++; on a GPU gcc and Triton); training will be slower"
         )
     return can_compile(device) if setting == "auto" else bool(setting)
 

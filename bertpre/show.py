@@ -29,5 +29,5 @@ def print_model(recipe: Recipe) -> None:
     print(f"# parameters: {count_parameters(config):,} (with the vocabulary at its full size)")
     for phase in training.phases:
         flops = flops_per_token(config, phase.max_length, training.masked_lm_prob)
-        tokens = training.global_batch_size * phase.max_length
+        tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length
         print(f"# at length {phase.max_length}: {tokens:,} tokens a step at most, {flops / 1e6:.1f} MFLOP a token")

@@ -17,7 +17,7 @@ LINK = re.compile(r"\[\[(?=\S)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n
 UNSHOWN = ("file:", "image:", "category:")
 HOLLOW = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump has lost what stood there
 HALF_HOLLOW = re.compile(r"\((?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
-TABLE_LINE = re.compile(r"^[|!{}\s-]*\|[|!{}\s-]*$", re.MULTILINE)
+TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MULTILINE)
 
 
 def clean_text(text: str) -> str:

@@ -22,6 +22,8 @@ class Encoder:
     """
 
     def __init__(self, tokenizer: "Tokenizer", most_ids: int = MOST_IDS) -> None:
+        tokenizer.no_padding()  # whatever its file says
+        tokenizer.no_truncation()
         self.tokenizer, self.most_ids = tokenizer, most_ids
         self.vocab_size, self.separator_id = tokenizer.get_vocab_size(), tokenizer.token_to_id(SEPARATOR)
         self.forget()

@@ -78,6 +78,7 @@ def clean_part(folder: Path, number: int, texts: list[str], sieve: Sieve) -> Non
     known = read_facts(folder, number, "clean")
     if known is not None and known["origin"] == origin:
         return
+    forget_facts(folder, number, "clean")
     cleaned = [clean_text(text) for text in texts]
     kept = [text for text in cleaned if len(text) >= sieve.min_characters]
     digests = digests_of(kept)
@@ -148,6 +149,7 @@ def encode_part(folder: Path, number: int, cut: Cut) -> None:
     """
     if is_encoded(folder, number, cut):
         return
+    forget_facts(folder, number, "encode")
     stem = part_stem(folder, number)
     encoder = load_encoder(cut.tokenizer, cut.tokenizer_hash)
     documents = [split_sentences(text) for text in read_texts(folder, number, kept=True)]
@@ -229,6 +231,11 @@ def read_facts(folder: Path, number: int, stage: str) -> dict[str, Any] | None:
     """What a finished stage (`clean`, `encode`) of a part wrote down; None where it is not finished."""
     file = Path(f"{part_stem(folder, number)}.{stage}.json")
     return json.loads(file.read_text()) if file.exists() else None
+
+
+def forget_facts(folder: Path, number: int, stage: str) -> None:
+    """Before a stage overwrites its files: what the old facts say of them will not be true."""
+    Path(f"{part_stem(folder, number)}.{stage}.json").unlink(missing_ok=True)
 
 
 def write_facts(folder: Path, number: int, stage: str, facts: dict[str, Any]) -> None:

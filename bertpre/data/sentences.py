@@ -4,12 +4,13 @@ import re
 
 # An end mark with the quotes that close it, then white space and what can begin a sentence; Chinese and Japanese full
 # stops need no space, and the Hindi and Arabic ones are marks like ours. Every match begins with one of a set of
-# characters, and looks back at which: so the engine skips to the next of them at once.
+# characters, and looks back at which: so the engine skips to the next of them at once. A run of marks is looked at from
+# its first one only: a thousand dots cost no million looks.
 BOUNDARY = re.compile(
     r"""(?P<mark>[.!?…۔؟।。！？\n])(?:"""
-    r"""(?<=[.!?…۔؟।])(?P<more>[.!?…۔؟।]*)["'”’)\]]*\s+(?=["'“‘(\[*]*[^\W_a-z])"""
+    r"""(?<=[.!?…۔؟।])(?<![.!?…۔؟।]{2})(?P<more>[.!?…۔؟।]*+)["'”’)\]]*+\s++(?=["'“‘(\[*]*[^\W_a-z])"""
     r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # a writer without capitals: "the plan. i just wish"
-    r"""|(?<=[.!?])[.!?]*\s+(?=\*)"""  # "a fun movie. *** out of"
+    r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
     r"""|(?<=[。！？])[。！？]*[」』”]*"""
     r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # the space forgotten, as reviews do: "the end.The actors"
     r"""|(?<=\n))"""

@@ -2,11 +2,17 @@
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 from bertpre.errors import UserError
 
@@ -55,25 +61,34 @@ def offsets(lengths: np.ndarray) -> np.ndarray:
 
 def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
     """Make one shard of some of a split, in their order; returns its entry."""
-    shards = [map_shard(folder, entry["name"]) for entry in entries]
+    repeats = {entry["repeats"] for entry in entries}
+    if len(repeats) > 1:  # of sources with different weights
+        entries = [entry for entry in entries for _ in range(entry["repeats"])]
+    shards = [load_shard(folder, entry["name"], mmap_mode=None) for entry in entries]
     tokens = np.concatenate([shard.tokens for shard in shards])
     sentence_lengths = np.concatenate([np.diff(shard.sentences) for shard in shards])
     document_lengths = np.concatenate([np.diff(shard.documents) for shard in shards])
     entry = write_shard(folder, name, entries[0]["split"], tokens, sentence_lengths, document_lengths)
-    return entry | {"repeats": entries[0]["repeats"]}
+    return entry | {"repeats": repeats.pop() if len(repeats) == 1 else 1}
 
 
 def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest, remove what is not of the store and move it to its place; returns the manifest."""
+    """Write the manifest and move the store to its place; returns the manifest."""
     counts = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
     manifest = counts | facts | {"shards": entries}
     (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-    wanted = {"manifest.json"} | {f"{entry['name']}.{part}.npy" for entry in entries for part in PARTS}
-    for file in partial.iterdir():
-        if file.name not in wanted:
-            file.unlink()
     partial.rename(folder)
     return manifest
+
+
+def tidy_store(folder: Path) -> None:
+    """Remove what is not of the store: behind the rename, so that a process killed here leaves a whole one."""
+    wanted = {"manifest.json"} | {
+        f"{entry['name']}.{part}.npy" for entry in read_manifest(folder)["shards"] for part in PARTS
+    }
+    for file in folder.iterdir():
+        if file.name not in wanted:
+            file.unlink()
 
 
 def entropy(counts: np.ndarray) -> float:
@@ -104,21 +119,39 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
         raise UserError(
             f"the data in {folder} was made with another tokenizer: run `bertpre prepare` in a new output_dir"
         )
+    entries = [entry for entry in manifest["shards"] if entry["split"] == split]
+    allow_open_files(len(PARTS) * len(entries))
     shards = []
-    for entry in manifest["shards"]:
-        if entry["split"] != split:
-            continue
+    for entry in entries:
         files = {part: folder / f"{entry['name']}.{part}.npy" for part in PARTS}
         for part, file in files.items():
             if not file.exists() or file_checksum(file) != entry["sha256"][part]:
                 raise UserError(f"{file} is missing or damaged: move {folder} away and run `bertpre prepare` again")
-        shards += [map_shard(folder, entry["name"])] * entry.get("repeats", 1)
+        shards += [load_shard(folder, entry["name"])] * entry.get("repeats", 1)
     return shards
 
 
-def map_shard(folder: Path, name: str) -> Shard:
-    """Memory-map a shard's files."""
-    return Shard(*(np.load(folder / f"{name}.{part}.npy", mmap_mode="r", allow_pickle=False) for part in PARTS))
+def load_shard(folder: Path, name: str, mmap_mode: str | None = "r") -> Shard:
+    """A shard's files, memory-mapped by default: each then keeps a file open."""
+    files = (folder / f"{name}.{part}.npy" for part in PARTS)
+    return Shard(*(np.load(file, mmap_mode=mmap_mode, allow_pickle=False) for file in files))
+
+
+def allow_open_files(count: int) -> None:
+    """Let this process open so many files more; raises UserError where the system forbids it."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 512 + count + len(os.listdir("/dev/fd"))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError):
+        raise UserError(
+            f"the store has {count} files to open at once, and this system allows {hard}: raise the limit with "
+            f"`ulimit -n {wanted}`, as administrator"
+        ) from None
 
 
 def file_checksum(file: Path) -> str:

@@ -26,9 +26,16 @@ class Duration:
     budget_seconds: float | None = None
     max_tokens: int | None = None
 
-    def progress(self, step: int, elapsed_seconds: float, tokens: int = 0) -> float:
-        """The share of the training that is behind, from 0 to 1 (more, where time or tokens were overrun)."""
+    def progress(self, step: int, elapsed_seconds: float, tokens: int = 0, lead_seconds: float = 0.0) -> float:
+        """The share of the training that is behind, from 0 to 1 (more, where time or tokens were overrun).
+
+        `lead_seconds` of the budget went by before the first step, in starting and compiling: they are no part of the
+        warm-up.
+        """
         by_steps = step / self.max_steps if self.max_steps else 0.0
-        by_time = elapsed_seconds / self.budget_seconds if self.budget_seconds else 0.0
+        by_time = 0.0
+        if self.budget_seconds:
+            left = self.budget_seconds - lead_seconds
+            by_time = (elapsed_seconds - lead_seconds) / left if left > 0 else 1.0
         by_tokens = tokens / self.max_tokens if self.max_tokens else 0.0
         return max(by_steps, by_time, by_tokens)

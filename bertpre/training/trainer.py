@@ -78,6 +78,8 @@ class Trainer:
     price_per_hour: float | None = None
     step: int = field(default=0, init=False)
     elapsed: float = field(default=0.0, init=False)  # seconds of training, those before a resume included
+    lead: float | None = field(default=None, init=False)  # of these, before the first step
+    reserve: float = field(default=0.0, init=False)  # seconds set aside for the last evaluation and checkpoint
     tokens: int = field(default=0, init=False)  # real ones, padding not counted
     position: Position = field(default=Position(), init=False)
     figures: dict[str, Any] = field(default_factory=dict, init=False)  # of the last evaluation
@@ -106,6 +108,11 @@ class Trainer:
                     is_over = self.take_step(wrapped, request.received)
                 except NotFinite as error:
                     self.go_back(error)
+                except torch.OutOfMemoryError as error:
+                    raise UserError(
+                        f"not enough memory at step {self.step}: lower micro_batch_size of that phase (or "
+                        f"finetune.batch_size); {str(error).splitlines()[0]}"
+                    ) from None
         self.finish()
         return self.figures
 
@@ -114,7 +121,12 @@ class Trainer:
         batch, counts, signal_number = self.next_batch(signal_number)
         if signal_number:
             self.stop(signal_number)
-        if (progress := self.progress()) >= 1 or self.is_enough():
+        if (progress := self.progress()) >= 1 and self.step == 0:
+            raise UserError(
+                f"training.budget: {self.elapsed:.0f} s went by before the first step, in starting and compiling, and "
+                f"{self.reserve:.0f} s are needed at the end: nothing is left to train in; give more"
+            )
+        if progress >= 1 or self.is_enough():
             self.gradient_is_sound()
             return True
         self.prefetch(batch.after, ahead=1, tokens=0 if self.step in self.skipped else counts["tokens"])
@@ -141,7 +153,11 @@ class Trainer:
 
     def dry_run(self, wrapped: nn.Module) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
-        one = torch.ones((), device=self.accelerator.device)
+        device = self.accelerator.device
+        one = torch.ones((), device=device)
+        # The optimizer's two numbers for each weight come with the first step.
+        weights = sum(weight.numel() for weight in self.model.parameters()) if device.type == "cuda" else 0
+        held = torch.empty(0 if any(each.state for each in self.optimizers) else 2 * weights, device=device)
         for batch in self.source.largest():
             batch = self.to_device(batch)
             try:
@@ -154,6 +170,7 @@ class Trainer:
                     f"not enough memory for {pairs} rows of {length} tokens in one forward and backward pass: lower "
                     f"micro_batch_size of that phase (or finetune.batch_size); {str(error).splitlines()[0]}"
                 ) from None
+        del held
         self.working.model.zero_grad()
 
     # ---- batches -----------------------------------------------------------------------------------------------------
@@ -183,11 +200,15 @@ class Trainer:
         waited = time.perf_counter()
         batch, counts = self.coming.result()
         self.interval["wait"] += time.perf_counter() - waited
-        clock = self.clock() if self.accelerator.process_index == 0 else 0.0  # the first process's rules
-        told = torch.tensor([*counts.values(), signal_number, clock], dtype=torch.float64)
+        is_first = self.accelerator.process_index == 0  # its clock rules
+        reserve = 1.1 * (self.figures.get("seconds", 0.0) + self.save_seconds)
+        clock = [self.clock(), reserve] if is_first else [0.0, 0.0]
+        told = torch.tensor([*counts.values(), signal_number, *clock], dtype=torch.float64)
         if self.talk is not None:
             torch.distributed.all_reduce(told, group=self.talk)
-        *totals, signals, self.elapsed = told.tolist()
+        *totals, signals, self.elapsed, self.reserve = told.tolist()
+        if self.lead is None:
+            self.lead = self.elapsed
         return batch, dict(zip(counts, map(int, totals), strict=True)), int(signals)
 
     # ---- a step ------------------------------------------------------------------------------------------------------
@@ -198,7 +219,8 @@ class Trainer:
             return
         # Dropout's randomness is looked up by (seed, step, process), so there is no generator to save.
         torch.manual_seed(hash((self.seed, self.step, self.accelerator.process_index)) % (1 << 63))
-        items = {name: torch.tensor(float(counts[name])).to(self.accelerator.device) for name in self.objective.items}
+        device = self.accelerator.device  # filled there: a copy to it would stop the CPU
+        items = {name: torch.full((), float(counts[name]), device=device) for name in self.objective.items}
         # DDP takes the mean of the processes' gradients; the sum is wanted.
         scale = self.accelerator.num_processes * self.loss_scale.value
         for number, micro_batch in enumerate(batch.micro_batches):
@@ -302,10 +324,12 @@ class Trainer:
     def progress(self, ahead: int = 0, tokens: int = 0) -> float:
         """The share of the training behind step + `ahead` and so many more tokens.
 
-        Of a wall-clock budget, time for the last evaluation and the last checkpoint is set aside.
+        Of a wall-clock budget, what went by before the first step does not count, and time for the last evaluation and
+        the last checkpoint is set aside. All by the first process's clock: the others must come to the same.
         """
-        reserve = 1.1 * (self.figures.get("seconds", 0.0) + self.save_seconds)
-        return self.duration.progress(self.step + ahead, self.elapsed + reserve, self.tokens + tokens)
+        if self.lead is None:
+            return 0.0
+        return self.duration.progress(self.step + ahead, self.elapsed + self.reserve, self.tokens + tokens, self.lead)
 
     def new_interval(self) -> None:
         """Begin a new stretch of steps between two log lines, or go on with the one that a checkpoint cut."""
@@ -341,7 +365,8 @@ class Trainer:
             peak = self.peak_flops * self.accelerator.num_processes
             figures["flops_utilization"] = rate * self.flops_per_token / peak
         figures |= {"peak_memory_mb": peak_memory_mb(self.accelerator.device), "elapsed_seconds": self.clock()}
-        figures["seconds_left"] = max(0.0, self.clock() / progress - self.clock()) if progress else 0.0
+        so_far = self.clock() - (self.lead or 0.0)
+        figures["seconds_left"] = max(0.0, so_far / progress - so_far) if progress else 0.0
         if self.price_per_hour:
             figures["cost"] = self.price_per_hour * self.clock() / 3600
         self.log.write("train", self.step, figures, progress)
@@ -358,6 +383,8 @@ class Trainer:
         self.model.eval()
         figures = self.evaluate(self.step)
         self.model.train()
+        if self.is_sharded:
+            self.model.reshard()  # a forward pass alone leaves the outermost weights gathered, and rounded
         self.interval["start"] += self.clock() - start
         row = {"tokens": self.tokens, "elapsed_seconds": self.clock(), "learning_rate": self.learning_rate} | figures
         self.figures = figures | {"step": self.step, "seconds": self.clock() - start}
@@ -372,6 +399,7 @@ class Trainer:
         self.gradient_is_sound()  # what a bad step has left is not saved
         start = self.clock()
         state = {"position": asdict(self.position), "elapsed": start, "tokens": self.tokens, "figures": self.figures}
+        state["lead"] = self.lead
         state["loss_scale"] = [self.loss_scale.value, self.loss_scale.good_steps]
         state["since_log"] = self.sums_since_log() | {"steps": self.interval["steps"]}
         keep, is_main = (self.checkpoint_keep, self.checkpoint_keep_every), self.accelerator.is_main_process
@@ -392,6 +420,7 @@ class Trainer:
             self.log.forget_after(-1)
             return
         self.elapsed_before = self.elapsed = state["elapsed"]
+        self.lead = state["lead"]
         self.log.say(f"going on from step {self.step}")
 
     def restore(self) -> dict[str, Any] | None:

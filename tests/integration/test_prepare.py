@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 import bertpre.prepare
 from bertpre.data import sample
@@ -83,6 +88,9 @@ def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp
                 bertpre.prepare.prepare(recipe, merge=True)
     bertpre.prepare.prepare(recipe, merge=True)
     assert not (target / "data").exists()
+    other = load_recipe(str(tiny_recipe), [f"output_dir={target}", "tokenizer.vocab_size=256", "corpus.limit=7"])
+    with pytest.raises(UserError, match=r"begun with another corpus.limit, tokenizer.vocab_size"):
+        bertpre.prepare.prepare(other, merge=True)
     bertpre.prepare.prepare(recipe, shard="1/2")
     with pytest.raises(UserError, match=r"parts are not done \(1, 3, "):
         bertpre.prepare.prepare(recipe, merge=True)
@@ -109,6 +117,43 @@ def test_killed_and_continued_is_never_killed(prepare: Prepare, tiny_recipe: Pat
     for folder in ("data", "tokenizer"):
         assert tree_hash(whole / folder) == tree_hash(target / folder)
     assert not list(target.rglob("*.partial"))
+    # Killed while it tidied up: the store is whole, and what is left over goes with the next attempt.
+    (target / "results.json").unlink()
+    (target / "data" / "part-00000.texts").write_text("left over")
+    assert run_cli(*arguments).returncode == 0
+    assert tree_hash(whole / "data") == tree_hash(target / "data")
+
+
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
+def test_no_shard_is_lost_where_small_ones_are_joined(documents: list[int]) -> None:
+    shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
+    groups = bertpre.prepare.with_two_documents(shards)
+    assert [shard for group in groups for shard in group] == shards
+    assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
+
+
+def test_a_tokenizer_that_reads_words_in_another_way_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    of_bytes = Tokenizer(models.BPE(unk_token="[UNK]"))
+    of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [document.text for document in sample.generate("train", 30)]
+    of_bytes.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, special_tokens=special))
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
+    PreTrainedTokenizerFast(tokenizer_object=of_bytes, **names).save_pretrained(tmp_path / "bytes")
+    with pytest.raises(UserError, match="is no WordPiece tokenizer as BERT's: it reads"):
+        prepare("refused", f"tokenizer.path={tmp_path / 'bytes'}")
+
+
+def test_a_tokenizer_that_pads_pads_nothing_here(prepare: Prepare, tmp_path: Path) -> None:
+    plain = prepare("plain")
+    shutil.copytree(plain / "tokenizer", tmp_path / "padding")
+    file = str(tmp_path / "padding" / "tokenizer.json")
+    backend = Tokenizer.from_file(file)
+    backend.enable_padding(length=8)
+    backend.enable_truncation(4)
+    backend.save(file)
+    padding = prepare("padded", f"tokenizer.path={tmp_path / 'padding'}")
+    assert tree_hash(plain / "data") == tree_hash(padding / "data")
 
 
 def test_a_corpus_that_changed_between_two_attempts_is_read_anew(prepare: Prepare, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ HEAVY = ("torch", "transformers", "datasets", "accelerate", "numpy", "sklearn", 
 VERBS = {  # starting_point: where the recipe meets the model that fine-tuning starts from
     "prepare", "pretrain", "starting_point", "finetune", "evaluate", "predict", "baseline", "curve", "suite", "probe",
     "report_evaluation",
-    "export", "hub", "doctor", "report", "run", "show",
+    "export", "hub", "model_card", "doctor", "report", "run", "show",
 }  # fmt: skip
 
 

@@ -208,9 +208,11 @@ def test_differences_are_told_by_key(tmp_path: Path) -> None:
         (["seed=3"], ["seed"]),
         (["corpus.limit=5", "model.num_hidden_layers=2"], ["corpus.limit", "model.num_hidden_layers"]),
         (["training.phases=[{max_length: 64}]"], ["training.phases"]),
+        (["finetune.path=sample"], ["finetune"]),
     ]
     for overrides, expected in cases:
         assert differences(recipe(), recipe(*overrides)) == expected
+        assert differences(recipe(*overrides), recipe()) == expected
 
 
 def test_defaults_are_not_shared_between_recipes(tmp_path: Path) -> None:

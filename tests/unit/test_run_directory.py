@@ -58,6 +58,12 @@ def test_a_folder_with_something_else_is_left_alone(tiny_recipe: Path, tmp_path:
     assert tree_hash(tmp_path) == before
 
 
+def test_several_jobs_may_begin_at_once(tiny_recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml.0a1b2c3d.partial").write_text("output_dir:")  # another one is writing it
+    assert claim(load(tiny_recipe)) == tmp_path / "run"
+
+
 @pytest.mark.parametrize(
     ("override", "key", "stage"),
     [

@@ -45,6 +45,12 @@ def test_sentences_come_back_from_the_text_they_make(sentences: list[str]) -> No
     assert split_sentences(" ".join(sentences)) == sentences
 
 
+@pytest.mark.parametrize("marks", [".", "?!", "!…", ". "])
+def test_a_long_run_of_marks_is_read_in_no_time(marks: str) -> None:
+    run = (marks * 200_000).strip()  # minutes, where each mark looks at all that follow
+    assert "".join(split_sentences(f"He left{run} Then it ended.")).count(marks[0]) >= 200_000
+
+
 def test_a_new_line_ends_a_sentence() -> None:
     assert split_sentences("A title\nThe text. More text") == ["A title", "The text.", "More text"]
 

@@ -2,14 +2,25 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bertpre.data.store import PARTS, entropy, finish_store, join_shards, open_shards, read_manifest, write_shard
+from bertpre.data.store import (
+    PARTS,
+    entropy,
+    finish_store,
+    join_shards,
+    open_shards,
+    read_manifest,
+    tidy_store,
+    write_shard,
+)
 from bertpre.errors import UserError
+from tests.helpers import run_process
 
 DOCUMENTS = [[[5, 6, 7], [8]], [[9, 9]], [[5], [6], [5, 5]]]
 
@@ -31,6 +42,7 @@ def write(folder: Path) -> Path:
     shards = [add(partial, "a", "train", DOCUMENTS[:1]), add(partial, "b", "train", DOCUMENTS[1:])]
     shards += [add(partial, "c", "validation", [[[7, 7, 7]]])]
     finish_store(partial, folder / "data", shards, {"tokenizer_hash": "abc"})
+    tidy_store(folder / "data")
     return folder / "data"
 
 
@@ -45,6 +57,33 @@ def test_small_shards_become_one(tmp_path: Path) -> None:
     entries = [add(tmp_path, "a", "train", DOCUMENTS[:1]), add(tmp_path, "b", "train", DOCUMENTS[1:])]
     joined, whole = join_shards(tmp_path, "joined", entries), add(tmp_path, "whole", "train", DOCUMENTS)
     assert joined == {**whole, "name": "joined"}
+
+
+def test_shards_of_other_weights_are_joined_as_often_as_they_count(tmp_path: Path) -> None:
+    entries = [
+        add(tmp_path, "a", "train", DOCUMENTS[:1]) | {"repeats": 3},
+        add(tmp_path, "b", "train", DOCUMENTS[1:]),
+    ]
+    joined = join_shards(tmp_path, "joined", entries)
+    whole = add(tmp_path, "whole", "train", DOCUMENTS[:1] * 3 + DOCUMENTS[1:])
+    assert joined == {**whole, "name": "joined"}
+
+
+LIMITED = """
+import resource, sys
+from bertpre.data.store import allow_open_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, int(sys.argv[1])))
+allow_open_files(1000)
+handles = [open("/dev/null") for _ in range(1000)]
+"""
+
+
+def test_many_files_may_be_open_at_once() -> None:
+    pytest.importorskip("resource")
+    done = run_process([sys.executable, "-c", LIMITED, "4096"])
+    assert done.returncode == 0, done.stderr
+    done = run_process([sys.executable, "-c", LIMITED, "200"])
+    assert "UserError: the store has 1000 files to open at once, and this system allows 200" in done.stderr
 
 
 def test_shards_are_memory_mapped(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The training loop: the rate it logs, batches cut into micro-batches, dropout, and gradients that are not finite."""
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,27 @@ def test_what_does_not_fit_shows_in_the_dry_run(
     with pytest.raises(UserError, match=r"not enough memory for 8 rows of 48 tokens.*micro_batch_size"):
         pretrain(recipe_of(tiny_run, target))
     assert seen == [(8, 32), (8, 48)]
+
+
+def test_what_goes_by_before_the_first_step_is_no_part_of_the_warmup(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Trainer.dry_run
+
+    def slow(self: Trainer, wrapped: torch.nn.Module) -> None:
+        time.sleep(1.5)  # as compiling is
+        original(self, wrapped)
+
+    monkeypatch.setattr(Trainer, "dry_run", slow)
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    budget = ("training.max_steps=null", "training.warmup=0.5", "training.phases=[{max_length: 32}]")
+    recipe = recipe_of(tiny_run, target, "training.budget=4s", *budget)
+    pretrain(recipe)
+    rows = read_metrics(target, "pretrain", "train")
+    assert rows[0]["learning_rate"] < 0.2 * recipe.training.learning_rate
+    assert max(row["learning_rate"] for row in rows) > 0.8 * recipe.training.learning_rate
+    assert rows[-1]["elapsed_seconds"] < 5
+
+    none_left = copy_run(tiny_run, tmp_path / "none", "prepare")
+    with pytest.raises(UserError, match="nothing is left to train in; give more"):
+        pretrain(recipe_of(tiny_run, none_left, "training.budget=1s", *budget))
