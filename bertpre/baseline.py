@@ -4,17 +4,16 @@ import time
 from typing import Any
 
 from bertpre.bags import BAGS, Predictor
-from bertpre.data.labelled import Examples, encode_examples
+from bertpre.data.labelled import Examples
 from bertpre.distill import read_unlabelled
 from bertpre.errors import UserError
-from bertpre.evaluate import read_test
+from bertpre.evaluate import apply, read_test
 from bertpre.finetune import Fitted, fit, read_parts, require_finetune
-from bertpre.inference import infer
 from bertpre.recipe import METRICS, Recipe
 from bertpre.report import write_report
 from bertpre.report_evaluation import own_row
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
-from bertpre.runtime import choose_dtype, start_accelerator
+from bertpre.runtime import start_accelerator
 from bertpre.scores import score
 from bertpre.training.trackers import MetricsLog
 
@@ -59,13 +58,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
 def predictor(recipe: Recipe, fitted: Fitted) -> Predictor:
     """A trained network as the bags of words are: examples in, probabilities out."""
 
-    def predict(examples: Examples) -> Any:
-        settings, accelerator = recipe.finetune, start_accelerator()
-        encoded = encode_examples(fitted.tokenizer, examples, settings.max_length, settings.truncation)
-        dtype = choose_dtype(recipe.training.precision, accelerator.device)
-        return infer(fitted.model, fitted.task, encoded, fitted.tokenizer.pad_token_id, dtype, accelerator)
-
-    return predict
+    return lambda examples: apply(recipe, fitted.model, fitted.tokenizer, fitted.task, examples)[1]
 
 
 def measured(kind: str, predict: Predictor, validation: Examples | None, test: Examples) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Texts without labels: NB-SVM learns from the labelled ones, and labels the others for the network."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,12 +59,10 @@ def encode_and_teach(
         tokens = tokenize(tokenizer, examples)
         return lambda length: encode_examples(tokenizer, examples, length, settings.truncation, tokens)
 
-    start = time.perf_counter()
     labelled, others = cutter(training), cutter(unlabelled)
     teacher = Teacher.taught_by(labelled(WHOLE).ids, training.labels, len(training.classes))
     probabilities = teacher.probabilities(others(WHOLE).ids)
     own, further = labelled(settings.max_length), others(settings.unlabelled.max_length or settings.max_length)
-    print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {time.perf_counter() - start:.0f} s", flush=True)
     return Encoded(
         further.ids + own.ids,
         None if own.segments is None else further.segments + own.segments,

@@ -63,9 +63,13 @@ def read_test(recipe: Recipe, classes: tuple[str, ...]) -> Examples:
 def predict_test(recipe: Recipe, folder: Path, test: Examples) -> tuple[Any, Any]:
     """The labels of the test split and what the classifier in `folder` makes of it."""
     model, tokenizer = load_classifier(folder, recipe.finetune.task, test.classes)
-    accelerator = start_accelerator()
-    settings, task = recipe.finetune, Task(recipe.finetune.task, test.classes)
-    encoded = encode_examples(tokenizer, test, settings.max_length, settings.truncation)
+    return apply(recipe, model, tokenizer, Task(recipe.finetune.task, test.classes), test)
+
+
+def apply(recipe: Recipe, model: "PreTrainedModel", tokenizer: Any, task: Task, examples: Examples) -> tuple[Any, Any]:
+    """The labels of examples, as far as the model reads them, and what it makes of them."""
+    settings, accelerator = recipe.finetune, start_accelerator()
+    encoded = encode_examples(tokenizer, examples, settings.max_length, settings.truncation)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     model.to(accelerator.device)
     outputs = infer(model, task, encoded, tokenizer.pad_token_id, dtype, accelerator, recipe.evaluate.batch_size)

@@ -141,7 +141,8 @@ def fit_seed(
     if not is_only and (target / FIGURES).exists():
         known = json.loads((target / FIGURES).read_text())
         if known["recipe"] == told:
-            print(f"finetune: seed {seed} is finished")
+            if accelerator.is_main_process:
+                print(f"finetune: seed {seed} is finished")
             return known["figures"]
     is_main = accelerator.is_main_process
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
@@ -228,7 +229,12 @@ def fit(
     if unlabelled is None:
         encoded = cut(training, max_length=settings.max_length)
     else:
+        begun = time.perf_counter()
         encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
+        if accelerator.is_main_process:
+            print(
+                f"finetune: NB-SVM labelled {encoded.taught:,} texts, {time.perf_counter() - begun:.0f} s", flush=True
+            )
     data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, accelerator, seed)
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     best = None

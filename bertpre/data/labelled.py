@@ -10,6 +10,7 @@ import torch
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import Table, open_table
+from bertpre.data.masking import IGNORED
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 Tokens = tuple[list[list[int]], list[list[int]] | None]  # of texts, and of second texts
 
-IGNORED = -100  # the label of a token that is not scored
 BINARY = {0: 0.0, 1: 1.0}  # True and False are equal to these
 
 

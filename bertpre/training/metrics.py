@@ -7,8 +7,9 @@ from typing import Any, Protocol
 import psutil
 import torch
 
+from bertpre.data.masking import IGNORED
+
 Batch = Mapping[str, torch.Tensor]
-IGNORED = -100
 
 
 class Objective(Protocol):
