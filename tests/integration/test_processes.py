@@ -249,3 +249,31 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
     assert config.mixed_precision == "no"
     assert config.num_processes == {"one-gpu": 1, "eight-gpus": 8, "fsdp": 8, "nodes": 16}[file.stem]
     assert f"recipes/accelerate/{file.name}" in (ROOT / "docs" / "distributed.md").read_text()
+
+
+def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
+    script = tmp_path / "uneven.py"
+    script.write_text(UNEVEN)
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    budget = ("training.max_steps=null", "training.budget=8s", "training.eval_every=5")
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    done = launch(str(script), tiny_modern_run, target, *budget, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert (target / "model").is_dir()
+
+
+UNEVEN = """
+import os, sys
+from bertpre.cli import main
+from bertpre.training.trainer import Trainer
+
+evaluate = Trainer.run_evaluation
+
+def longer_on_one(self):
+    evaluate(self)
+    self.figures["seconds"] += 2.0 * int(os.environ["RANK"])  # what it would set aside for another one
+
+Trainer.run_evaluation = longer_on_one
+sys.argv.insert(1, "pretrain")
+main()
+"""
