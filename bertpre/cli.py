@@ -198,11 +198,13 @@ def push(
     run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID")],
     private: Annotated[bool, typer.Option("--private", help="Make the repository private.")] = False,
+    license: Annotated[str, typer.Option(help="The card's licence, e.g. mit.")] = "unknown",
+    only: Annotated[str | None, typer.Option(help="encoder or classifier; by default both.")] = None,
 ) -> None:
     """Push the stock export and a model card to the Hub."""
     from bertpre.hub import push
 
-    push(run_dir, repo_id, private)
+    push(run_dir, repo_id, private, license, only)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.bags import nbsvm_chances, nbsvm_weights
+from bertpre.data.corpus import held_out_place
 from bertpre.data.labelled import Encoded, Examples, encode_examples, in_slices, read_texts, tokenize
 from bertpre.errors import UserError
 
@@ -33,7 +34,8 @@ def read_unlabelled(settings: "Finetune", training: Examples, validation: Exampl
     found = Examples(ids, texts, pairs, np.zeros(len(ids), dtype=np.int64), training.classes)
     known = {each for examples in (training, validation) if examples for each in keys(examples.texts, examples.pairs)}
     if wanted.held_out:
-        _, held_out, held_out_pairs, *_ = read_texts(settings, settings.path, wanted.held_out, None, [])
+        place = held_out_place(wanted.held_out, settings.path)
+        _, held_out, held_out_pairs, *_ = read_texts(settings, *place, None, [])
         known.update(keys(held_out, held_out_pairs))
     kept = [index for index, each in enumerate(keys(texts, pairs)) if each not in known]
     if not kept:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import psutil
 import torch
 
@@ -16,6 +17,8 @@ from bertpre.data.audit import audit_lines, count_tokens
 from bertpre.data.masking import IGNORED
 from bertpre.data.store import SPLITS, open_shards, read_manifest
 from bertpre.data.tokenizer import fingerprint, load_tokenizer
+from bertpre.evaluate import read_test
+from bertpre.finetune import read_parts
 from bertpre.prepare import FROM_MANIFEST, audit
 from bertpre.pretrain import PretrainingData, build_trainer, initial_model
 from bertpre.recipe import Recipe, Training, seconds
@@ -37,6 +40,10 @@ def doctor(recipe: Recipe) -> None:
     accelerator = start_accelerator()
     folder = Path(recipe.output_dir)
     report("machine", machine_lines(recipe, accelerator.device, folder))
+    if recipe.finetune is not None:
+        report("labels", label_lines(recipe))
+    if recipe.corpus is None:
+        return
     if not (folder / "data").exists():
         print(f"data: none yet in {folder}; `bertpre prepare` makes it")
         return
@@ -74,6 +81,17 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
     free = shutil.disk_usage(place).free
     yield f"free: {psutil.virtual_memory().available / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB of disk"
     yield compiler_line(device)
+
+
+def label_lines(recipe: Recipe) -> Iterator[str]:
+    """How many examples there are to learn from, to choose the best epoch on, and to test on."""
+    training, validation = read_parts(recipe)
+    test = read_test(recipe, training.classes)
+    held = f"{len(validation):,} to choose the best epoch on" if validation else "none to choose the best epoch on"
+    yield f"{len(training):,} examples to learn from, {held}, {len(test):,} to test on"
+    if recipe.finetune.task in ("classification", "multi_label"):
+        counts = training.labels.sum(0) if training.labels.ndim == 2 else np.bincount(training.labels)
+        yield ", ".join(f"{name} {int(count):,}" for name, count in zip(training.classes[:20], counts, strict=False))
 
 
 def compiler_line(device: torch.device) -> str:

@@ -10,9 +10,10 @@ import torch
 from bertpre.bags import words_classifier
 from bertpre.data.labelled import Examples, encode_examples, read_examples
 from bertpre.errors import UserError
-from bertpre.finetune import read_parts, require_finetune
+from bertpre.finetune import read_parts, require_finetune, set_aside
 from bertpre.inference import infer, true_labels
 from bertpre.recipe import METRICS, Recipe
+from bertpre.report import write_report
 from bertpre.run_directory import claim, read_results, write_results
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.scores import intervals, score, spread
@@ -50,14 +51,27 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
         words = score(settings.task, test.labels, predicted, test.classes)
         figures["bag_of_words"] = {"accuracy": words["accuracy"], "seconds": time.perf_counter() - before}
     write_results(folder, "evaluate", figures)
+    write_report(folder, recipe)
     print(f"evaluate: {summary(settings.task, figures)} on {len(test):,} test texts")
     return figures
 
 
 def read_test(recipe: Recipe, classes: tuple[str, ...]) -> Examples:
-    """The test split, with the training split's classes."""
+    """The test texts, with the training split's classes.
+
+    Raises UserError where there are none, or they are those of the training.
+    """
     settings, wanted = recipe.finetune, recipe.evaluate
-    return read_examples(settings, wanted.split, wanted.limit, path=wanted.path or settings.path, classes=classes)
+    if settings.test_fraction:
+        return set_aside(recipe, read_examples(settings, settings.split, settings.limit, classes=classes))[1]
+    path = wanted.path or settings.path
+    split = wanted.split or ("train" if Path(path).is_file() else "test")
+    if (path, split) == (settings.path, settings.split):
+        raise UserError(
+            f"evaluate: {path} (split {split}) is what the classifier learns from: give other texts with "
+            "evaluate.path or evaluate.split, or set a part of them aside with finetune.test_fraction=0.1"
+        )
+    return read_examples(settings, split, wanted.limit, path=path, classes=classes)
 
 
 def predict_test(recipe: Recipe, folder: Path, test: Examples) -> tuple[Any, Any]:

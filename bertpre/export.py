@@ -59,15 +59,20 @@ def refuse_unusable(folder: Path) -> None:
         raise UserError(f"{folder} cannot be written ({reason}); give another folder with --output-dir") from None
 
 
-def write_models(run: Path, to: str | None, folder: Path) -> float:
-    """Write the pretrained model and, below it, the classifier; or the one there is.
+PARTS = {"encoder": "model", "classifier": "finetuned"}  # what a run's models are called, and their folders
+
+
+def write_models(run: Path, to: str | None, folder: Path, only: str | None = None) -> float:
+    """Write the pretrained model and, below it, the classifier; or the one there is, or `only` one of them.
 
     Returns the largest difference of their logits when reloaded. Without `to`, each is written as its stock model.
     """
-    parts = [run / name for name in ("model", "finetuned") if (run / name).is_dir()]
+    if only is not None and only not in PARTS:
+        raise UserError(f"--only {only}: choose one of {', '.join(PARTS)}")
+    parts = [run / name for part, name in PARTS.items() if only in (None, part) and (run / name).is_dir()]
     if not parts:
         verbs = " or ".join(f"`bertpre {verb} {run}/recipe.yaml`" for verb in ("pretrain", "finetune"))
-        raise UserError(f"{run} has no model: run {verbs} first")
+        raise UserError(f"{run} has no {only or 'model'}: run {verbs} first")
     targets = (folder, folder / "classifier")
     return max(write_model(part, to, target) for part, target in zip(parts, targets, strict=False))
 

@@ -62,6 +62,8 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     start, folder = time.perf_counter(), Path(recipe.output_dir)
     training, validation = read_parts(recipe)
     unlabelled = read_unlabelled(settings, training, validation)
+    if accelerator.is_main_process:
+        print_doubts(recipe, validation)
     seeds = range(recipe.seed, recipe.seed + settings.seeds)
     each = [fit_seed(recipe, training, validation, unlabelled, seed, accelerator) for seed in seeds]
     best = best_of(each, settings)
@@ -81,6 +83,24 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     return figures
 
 
+def print_doubts(recipe: Recipe, validation: Examples | None) -> None:
+    """Say what seldom goes well, and what to set instead."""
+    settings = recipe.finetune
+    is_own = settings.init in ("pretrained", "random")
+    if is_own and recipe.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
+        print(
+            f"finetune: learning_rate is {settings.learning_rate:g}, which suits published models of base size; a "
+            "small one of your own wants 3e-4 to 1e-3"
+        )
+    if is_own and recipe.model.architecture == "modern" and recipe.pairs.kind == "none" and settings.pooling == "cls":
+        print("finetune: pooling is cls, a token that pairs.kind=none taught nothing; pooling=mean suits such a model")
+    if validation is not None and len(validation) < 100:
+        print(
+            f"finetune: only {len(validation)} examples choose the best epoch: give a larger validation_fraction, or "
+            "0, which keeps the last one"
+        )
+
+
 def require_finetune(recipe: Recipe) -> Finetune:
     """The recipe's finetune section; raises UserError where it has none."""
     if recipe.finetune is None:
@@ -92,11 +112,23 @@ def read_parts(recipe: Recipe) -> tuple[Examples, Examples | None]:
     """Training and validation part, checked; None where the recipe wants no validation."""
     settings = require_finetune(recipe)
     training = read_examples(settings, settings.split, settings.limit)
+    if settings.test_fraction:
+        training, _ = set_aside(recipe, training)
     if settings.validation_path or settings.validation_split:
         split = settings.validation_split or "train"
         path = settings.validation_path or settings.path
         return training, read_examples(settings, split, path=path, classes=training.classes)
     return split_off_validation(recipe, training)
+
+
+def set_aside(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
+    """What is trained on, and the part `finetune.test_fraction` that is only tested on, both in their order."""
+    settings = recipe.finetune
+    is_test = drawn(
+        examples, settings.test_fraction, settings.validation_block, (recipe.seed, 4), "finetune.test_fraction"
+    )
+    training, test = (examples.subset(np.flatnonzero(is_test == out)) for out in (False, True))
+    return training, test
 
 
 def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples | None]:
@@ -105,21 +137,32 @@ def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, 
     Raises UserError where the validation part would be empty, or have only one class.
     """
     settings = recipe.finetune
-    if not settings.validation_fraction:
+    share = settings.validation_fraction
+    if not share:
         return examples, None
-    blocks = np.arange(len(examples)) // settings.validation_block
-    order = np.random.default_rng([recipe.seed, 1]).permutation(blocks[-1] + 1)
-    count = round(len(order) * settings.validation_fraction)
-    is_held_out = np.isin(blocks, order[:count])
+    is_held_out = drawn(examples, share, settings.validation_block, (recipe.seed, 1), "finetune.validation_fraction")
     shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
     training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
-    too_small = f"finetune.validation_fraction: {settings.validation_fraction} of {len(examples)} examples"
-    remedy = "give more examples or a larger fraction, or 0 to keep the last epoch"
-    if not 0 < count < len(order):
-        raise UserError(f"{too_small} leaves nothing to choose the best epoch on; {remedy}")
     if settings.task == "classification" and len(set(validation.labels.tolist())) < 2:
-        raise UserError(f"{too_small} is too small a validation part: it has one class only; {remedy}")
+        raise UserError(
+            f"finetune.validation_fraction: {share} of {len(examples)} examples is too small a validation part: it has "
+            "one class only; give more examples or a larger fraction, or 0 to keep the last epoch"
+        )
     return training, validation
+
+
+def drawn(examples: Examples, share: float, block: int, seed: tuple[int, int], key: str) -> np.ndarray:
+    """Which examples (N,) are in a share of them, in blocks of neighbours; raises UserError where there are none."""
+    blocks = np.arange(len(examples)) // block
+    order = np.random.default_rng(seed).permutation(blocks[-1] + 1)
+    count = round(len(order) * share)
+    if not 0 < count < len(order):
+        blockwise = f", in finetune.validation_block={block} together," if block > 1 else ""
+        raise UserError(
+            f"{key}: {share} of {len(examples)} examples{blockwise} leaves nothing to measure on; give more examples "
+            "or a larger fraction, or 0 to do without"
+        )
+    return np.isin(blocks, order[:count])
 
 
 # ---- seeds -----------------------------------------------------------------------------------------------------------

@@ -15,24 +15,30 @@ from bertpre.export import write_models
 from bertpre.model_card import model_card
 from bertpre.run_directory import load_run, read_manifest, read_results
 
+WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # what the card then says nothing of
 
-def push(run_dir: str, repo_id: str, private: bool) -> None:
+
+def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", only: str | None = None) -> None:
     """Upload the run's models as stock folders, with a model card, to the Hub repository `repo_id`.
 
-    The repository is made where it does not exist; the files of an earlier push, the card too, are replaced.
+    Both models, the classifier in a folder below the pretrained one; or `only` the `encoder` or the `classifier`, where
+    `pipeline` looks for it. The repository is made where it does not exist; the files of an earlier push, the card too,
+    are replaced. `license` is the card's.
     Raises UserError for a run without a model, a bad repository id, and where the Hub refuses or is out of reach.
     """
     run, recipe = load_run(run_dir)
     with TemporaryDirectory() as temporary, explained(repo_id):
         validate_repo_id(repo_id)
         folder, api = Path(temporary) / "export", HfApi(library_name="bertpre")
-        write_models(run, None, folder)
+        write_models(run, None, folder, only)
         model_type = json.loads((folder / "config.json").read_text())["model_type"]
         repo = api.create_repo(repo_id, private=private, exist_ok=True)
-        card = model_card(recipe, read_results(run), read_manifest(run), model_type, repo.repo_id)
+        results = {stage: figures for stage, figures in read_results(run).items() if stage not in WITHOUT.get(only, ())}
+        card = model_card(recipe, results, read_manifest(run), model_type, repo.repo_id, license)
         (folder / "README.md").write_text(card, encoding="utf-8")
         api.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="Push a bertpre run")
-    print(f"push: {repo}; its card says `license: unknown`: choose a licence there, in the head of README.md")
+    unknown = "; its card says `license: unknown`: give one with --license, e.g. --license mit"
+    print(f"push: {repo}{unknown if license == 'unknown' else ''}")
 
 
 @contextmanager

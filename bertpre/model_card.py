@@ -51,7 +51,14 @@ OBJECTIVES = {
 }
 
 
-def model_card(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any], model_type: str, repo_id: str) -> str:
+def model_card(
+    recipe: Recipe,
+    results: dict[str, Any],
+    manifest: dict[str, Any],
+    model_type: str,
+    repo_id: str,
+    license: str = "unknown",  # of the weights: nobody but who pushes them can say
+) -> str:
     """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
 
     Says nothing of a stage that has left no figures in `results`, or no machine in `manifest`, and of a path on this
@@ -59,7 +66,7 @@ def model_card(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]
     """
     recipe = without_local_paths(recipe)
     parts = [
-        f"---\n{yaml.safe_dump(front_matter(recipe, results, model_type), sort_keys=False)}---\n",
+        f"---\n{yaml.safe_dump(front_matter(recipe, results, model_type, license), sort_keys=False)}---\n",
         f"# {repo_id.split('/')[-1]}\n",
         f"{what_it_is(recipe, results, model_type)}\n",
         "## How to load it\n",
@@ -96,14 +103,14 @@ def is_classifier(results: dict[str, Any]) -> bool:
     return "finetune" in results and "pretrain" not in results
 
 
-def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str) -> dict[str, Any]:
+def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, license: str) -> dict[str, Any]:
     """What the Hub's search and its widget read."""
     tuned = recipe.finetune
     paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
     datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
     base = tuned.init if is_classifier(results) else recipe.training.init
     facts = {
-        "license": "unknown",  # of the weights: nobody but who pushes them can say
+        "license": license,
         "library_name": "transformers",
         "pipeline_tag": pipeline_of(tuned) if is_classifier(results) else "fill-mask",
         "tags": [model_type, "bertpre", *([] if is_classifier(results) else ["masked-lm"])],
@@ -121,7 +128,8 @@ def sources(recipe: Recipe) -> list[Source]:
 def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str) -> str:
     """The model in a few sentences."""
     if is_classifier(results):
-        start = "random weights" if recipe.finetune.init == "random" else linked(recipe.finetune.init, "")
+        own = {"random": "random weights", "pretrained": "an encoder that it had pretrained"}
+        start = own.get(recipe.finetune.init) or linked(recipe.finetune.init, "")
         return (
             f"A model that gives {TASKS[recipe.finetune.task]}, trained by bertpre from {start}. It loads as stock "
             f"`{model_type}` of transformers."
@@ -172,7 +180,7 @@ def how_to_load(settings: Finetune | None, results: dict[str, Any], repo_id: str
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
     """Which texts the model was trained on."""
     lines = []
-    if not is_classifier(results):
+    if not is_classifier(results) or recipe.finetune.init == "pretrained":
         lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
     if tuning := recipe.finetune:
         lines.append(

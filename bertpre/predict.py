@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.labelled import Examples, encode_examples
+from bertpre.data.corpus import READERS, ending, open_table
+from bertpre.data.labelled import Examples, encode_examples, words_of
 from bertpre.errors import UserError
 from bertpre.inference import infer
 from bertpre.recipe import Finetune
@@ -28,7 +29,10 @@ AT_ONCE = 256  # texts
 
 
 def predict(model: str, texts: list[str], file: str | None = None, as_json: bool = False) -> None:
-    """Print label, probability and text of each text given, or of each line of a file or of standard input.
+    """Print label, probability and text of each text given, of each row of a table, or of each line of a text.
+
+    `file` is read by its ending: CSV, TSV, JSON lines and Parquet have the text in the recipe's `text_column`; any
+    other has one a line, as standard input has.
 
     `model` is a run directory, whose `finetuned` is taken with its recipe's way of cutting long texts, or the folder or
     Hub id of any text classifier. Of a run whose task has pairs a text is both, with a tab between them. Instead of
@@ -36,11 +40,11 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     followed by / and their tag.
     Raises UserError where there is no such model, or no text.
     """
-    lines = iter(texts) if texts else read_lines(file)
+    classifier, tokenizer, task, (settings, precision) = load(model)
+    lines = iter(texts) if texts else read_texts(file, settings)
     first = next(lines, None)
     if first is None:
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
-    classifier, tokenizer, task, (settings, precision) = load(model)
     accelerator = start_accelerator()
     classifier.to(accelerator.device)
     dtype = choose_dtype(precision, accelerator.device)
@@ -52,6 +56,17 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
         for text, output in zip(part, outputs, strict=True):
             said = answer(task, text, output)
             print(json.dumps({"text": text} | said, ensure_ascii=False) if as_json else line(text, said), flush=True)
+
+
+def read_texts(file: str | None, settings: Finetune) -> Iterator[str]:
+    """The texts of a table's rows, of both columns with a tab between them where the task has pairs; else lines."""
+    if file is None or ending(Path(file)) not in READERS or ending(Path(file)) == ".txt":
+        yield from read_lines(file)
+        return
+    named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
+    table = open_table(file, None, "train", "--file")
+    for row in table.rows([(key, name) for key, name in named if name is not None]):
+        yield "\t".join(" ".join(words_of(value)) for value in row)
 
 
 def read_lines(file: str | None) -> Iterator[str]:
@@ -122,19 +137,25 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
         if not Path(source).exists():
             raise UserError(f"no classifier in {source}: run `bertpre finetune` first")
         settings, precision = recipe.finetune, recipe.training.precision
-    try:
-        tokenizer, config = AutoTokenizer.from_pretrained(source), AutoConfig.from_pretrained(source)
-        kind = settings.task if settings else kind_of(config)
-        auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
-        with quiet():
-            classifier, told = auto_class.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-        if told["missing_keys"]:
-            raise ValueError(
-                f"its files lack the classifier's weights ({sorted(told['missing_keys'])[0]}): fine-tune it"
-            )
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}") from None
+    reason = ""
+    for subfolder in ("", "classifier"):  # where `bertpre push` puts it below a pretrained model
+        try:
+            config = AutoConfig.from_pretrained(source, subfolder=subfolder)
+            tokenizer = AutoTokenizer.from_pretrained(source, subfolder=subfolder)
+            kind = settings.task if settings else kind_of(config)
+            auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
+            with quiet():
+                classifier, told = auto_class.from_pretrained(
+                    source, subfolder=subfolder, dtype=torch.float32, output_loading_info=True
+                )
+            if not told["missing_keys"]:
+                break
+            lacking = sorted(told["missing_keys"])[0]
+            reason = reason or f"its files lack the classifier's weights ({lacking}): fine-tune it"
+        except (OSError, ValueError) as error:
+            reason = reason or str(error).strip().splitlines()[0]
+    else:
+        raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}")
     if settings is None:
         longest = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", 512))
         settings = Finetune(path=source, max_length=longest, truncation="head")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from bertpre.data.audit import audit_lengths, audit_lines, audit_pairs
-from bertpre.data.corpus import Document, read_documents
+from bertpre.data.corpus import Document, held_out_place, read_documents
 from bertpre.data.duplicates import first_of_like
 from bertpre.data.encoder import Encoder
 from bertpre.data.parts import (
@@ -40,7 +40,7 @@ from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
 from bertpre.data.workers import give_memory_back, map_calls
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, Source, flatten
-from bertpre.run_directory import claim, is_finished, write_results, write_text
+from bertpre.run_directory import claim, is_finished, model_of, write_results, write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -148,7 +148,9 @@ def sources(recipe: Recipe) -> Iterator[tuple[str, str, Source]]:
     for number, source in enumerate(corpus.more):
         yield "parts", f"corpus.more.{number}", source
     if corpus.held_out:
-        yield "held_out", "corpus", corpus.model_copy(update={"split": corpus.held_out, "limit": None, "weight": 1.0})
+        path, split = held_out_place(corpus.held_out, corpus.path)
+        given = {"path": path, "split": split, "limit": None, "weight": 1.0}
+        yield "held_out", "corpus", corpus.model_copy(update=given | ({} if path == corpus.path else {"name": None}))
 
 
 def source_documents(source: Source, key: str) -> Iterator[Document]:
@@ -264,7 +266,7 @@ def obtain_tokenizer(recipe: Recipe, folder: Path, parts: int) -> "PreTrainedTok
     """The recipe's tokenizer, loaded or learned, and saved in the run."""
     settings = recipe.tokenizer
     if settings.path:
-        tokenizer = load_tokenizer(settings.path)
+        tokenizer = load_tokenizer(model_of(settings.path, "tokenizer"))
         refuse_unlike(tokenizer, settings.path, sample_to_learn(work_folder(folder), parts))
     else:
         texts = sample_to_learn(work_folder(folder), parts)

@@ -20,7 +20,7 @@ from bertpre.model.conversion import load_for_pretraining
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import Phase, Recipe, seconds
-from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import claim, model_of, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_compile, choose_dtype, manifest, peak_flops, start_accelerator
 from bertpre.training.guards import PlateauWatch, SpikeWatch
 from bertpre.training.metrics import Batch, PretrainingObjective
@@ -107,7 +107,7 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     if source is None:
         return BertPreForPreTraining(config)
     try:
-        known = load_for_pretraining(source)
+        known = load_for_pretraining(model_of(source))
     except (OSError, ValueError) as error:
         raise UserError(f"training.init: {source!r} cannot be taken: {str(error).strip().splitlines()[0]}") from None
     if known.config.vocab_size != len(tokenizer):

@@ -13,6 +13,7 @@ from bertpre.data.cleaning import clean_text
 from bertpre.data.labelled import Template, padded, whole_backend
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
+from bertpre.run_directory import model_of
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.starting_point import load_own_tokenizer, quiet
 
@@ -67,7 +68,7 @@ def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerB
 
     import bertpre.model  # noqa: F401  registers its classes
 
-    source = str(Path(model) / "model") if (Path(model) / "recipe.yaml").exists() else model
+    source = model_of(model)
     try:
         with quiet():
             network, told = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)

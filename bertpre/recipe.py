@@ -57,7 +57,9 @@ class Corpus(Source):
     """Where the pretraining text comes from."""
 
     more: list[Source] = []  # further sources; their documents are mixed with the others in training
-    held_out: str | None = None  # a split of `path` whose texts are dropped wherever they occur, e.g. test
+    held_out: str | None = (
+        None  # texts dropped wherever they occur: a split of `path`, e.g. test, or a file, ./test.csv
+    )
     min_characters: Count = 1  # shorter documents are dropped
     near_duplicates: bool = False  # drop them too, not only equal documents; needs the extra `dedup`
 
@@ -176,7 +178,7 @@ class Unlabelled(Section):
     path: str | None = None  # none: finetune.path
     split: str = "train"
     limit: Count | None = None
-    held_out: str | None = None  # a split of finetune.path whose texts are left out, e.g. test
+    held_out: str | None = None  # texts left out: a split of finetune.path, e.g. test, or a file, ./test.csv
     max_length: Annotated[int, Field(ge=8)] | None = None  # none: finetune.max_length
 
 
@@ -214,6 +216,7 @@ class Finetune(Section):
     class_weights: Literal["balanced"] | list[Rate] | None = None  # of the losses; balanced: 1 / how often each occurs
     validation_fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.05  # 0: no validation, the last epoch is kept
     validation_block: Count = 1  # so many neighbouring examples stay together, e.g. the reviews of one film
+    test_fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.0  # set aside for `evaluate`, where there is no other test
     validation_path: str | None = None  # other files to validate on, in place of a part of the training split
     validation_split: str | None = None  # or another split
     metric: Literal["accuracy", "f1", "matthews", "pearson", "spearman", "loss"] | None = None  # chooses the best epoch
@@ -261,7 +264,7 @@ class Evaluate(Section):
     """What the finished classifier is measured on."""
 
     path: str | None = None  # none: finetune.path
-    split: str = "test"
+    split: str | None = None  # none: test, or all of a single file
     limit: Count | None = None
     batch_size: Count = 64
     bag_of_words: bool = True  # also fit TF-IDF + logistic regression on the same examples
@@ -292,6 +295,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def check(self) -> "Recipe":
         training, tuned = self.training, self.finetune
+        if tuned is not None and tuned.test_fraction and (self.evaluate.path or self.evaluate.split):
+            raise ValueError(
+                "finetune.test_fraction is for texts that have no other test: leave evaluate.path and .split out"
+            )
         own_model = tuned is not None and tuned.init in ("pretrained", "random")
         if self.corpus is None and (tuned is None or own_model):
             raise ValueError("key 'corpus' is missing; only where finetune.init names a model nothing is pretrained")
@@ -351,14 +358,17 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str) -> Path:
-    """The file that `name` means: a path first, then a shipped recipe."""
+    """The file that `name` means: a path first, a run directory's own recipe, then a shipped one."""
     path = Path(name)
-    if path.is_file():
-        return path
+    for file in (path, path / "recipe.yaml"):
+        if file.is_file():
+            return file
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
-    raise UserError(f"no recipe {name!r}: it is neither a file nor one of the shipped ({', '.join(shipped)})")
+    raise UserError(
+        f"no recipe {name!r}: it is neither a file, nor a run directory, nor one of the shipped ({', '.join(shipped)})"
+    )
 
 
 class UniqueKeyLoader(yaml.SafeLoader):

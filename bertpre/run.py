@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bertpre.distill import read_unlabelled
 from bertpre.evaluate import evaluate, read_test
 from bertpre.finetune import finetune, read_parts
 from bertpre.prepare import prepare
@@ -33,8 +34,9 @@ def run(recipe: Recipe) -> Path:
 
 def check_labels(recipe: Recipe) -> None:
     """Raise UserError where labelled texts, of the training or the test split, are not as the recipe says."""
-    training, _ = read_parts(recipe)
+    training, validation = read_parts(recipe)
     build_task(recipe.finetune, training)
+    read_unlabelled(recipe.finetune, training, validation)
     read_test(recipe, training.classes)
 
 

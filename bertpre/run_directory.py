@@ -75,7 +75,9 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     if frozen:
         raise UserError(
             f"output_dir: {kept.parent} was begun with another recipe, which differs in {', '.join(frozen)}; "
-            "nothing was changed; give another folder with output_dir=FOLDER, or the old values "
+            "nothing was changed; give the old values, or another folder with output_dir=FOLDER, which may begin with "
+            f"this run's model: finetune.init={kept.parent} to fine-tune it anew, or training.init={kept.parent} "
+            f"tokenizer.path={kept.parent} to pretrain it further "
             f"(what may change in a training: {', '.join(FREE)})"
         )
 
@@ -113,6 +115,11 @@ def take_lock(handle: int, folder: Path) -> None:
         ) from None
     except OSError:
         pass  # a file system without locks
+
+
+def model_of(place: str, part: str = "model") -> str:
+    """A model's place as transformers takes it: of a run directory the folder in it, else as it is."""
+    return str(Path(place) / part) if (Path(place) / "recipe.yaml").is_file() else place
 
 
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:

@@ -12,6 +12,7 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretrain import build_config
 from bertpre.recipe import Finetune, Recipe
+from bertpre.run_directory import model_of
 from bertpre.training.tasks import Task
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
     torch.manual_seed(seed)
     if init == "random":
         own = folder / "tokenizer"
-        tokenizer = load_tokenizer(recipe.tokenizer.path if recipe.tokenizer.path and not own.exists() else own)
+        given = recipe.tokenizer.path if not own.exists() else None
+        tokenizer = load_tokenizer(model_of(given, "tokenizer") if given else own)
         config = build_config(recipe, tokenizer)
         set_choices(config, recipe.finetune, task)
         return eager_on_cpu(getattr(transformers, task.auto_class).from_config(config)), tokenizer

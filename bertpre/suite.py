@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bertpre.data.glue import TASKS, GlueTask
+from bertpre.errors import UserError
 from bertpre.evaluate import evaluate, predict_test, read_test
 from bertpre.finetune import finetune, require_finetune
 from bertpre.recipe import Recipe
@@ -18,7 +19,8 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     The figures are the official ones on the development sets, which choose nothing: the best epoch is found on a part
     of the training split. The average is over tasks, of the mean of a task's figures.
     """
-    require_finetune(recipe)
+    if require_finetune(recipe).test_fraction:
+        raise UserError("finetune.test_fraction: GLUE's tasks have their development sets; leave it out")
     folder = claim(recipe)
     recipes = {name: task_recipe(recipe, folder, name) for name in recipe.suite.tasks}
     figures: dict[str, Any] = {}

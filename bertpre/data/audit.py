@@ -91,6 +91,9 @@ def warnings(figures: dict[str, Any]) -> Iterator[str]:
     if figures["repeated_line_share"] > 0.3:
         yield f"{figures['repeated_line_share']:.0%} of the lines are repeats of others: boilerplate is cheap to learn"
     if figures["tokens_in_document"]["median"] == figures["tokens_in_sentence"]["median"]:
-        yield "most documents are one sentence: they have no true next sentence; pairs.kind=none fits them better"
+        yield (
+            "most documents are one sentence, without a true next one: set corpus.text_unit where a document is a "
+            "paragraph or a whole text file, else pairs.kind=none"
+        )
     if figures.get("lengths_tell", 0) > 0.02:
         yield "the lengths of the segments tell the label of the pairs: its accuracy will flatter the model"

@@ -194,12 +194,37 @@ def load(
     if path and local.is_dir():
         by = {} if text_unit == "line" else {"sample_by": text_unit}
         found = load_dataset_builder(str(local), name, **by).config.data_files
+        refuse_unread(local, found or {}, key)
         if found and split in found and all(Path(file).suffix == ".parquet" for file in found[split]):
             return ParquetFiles(found[split])
         return load_dataset(str(local), name, split=split, streaming=True, **by)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
     return load_dataset(path, name, split=split, streaming=streaming)
+
+
+def refuse_unread(folder: Path, found: dict[str, list[str]], key: str) -> None:
+    """Raise UserError where files lie in the folder that `datasets` counts to no split, which would go unread.
+
+    It goes by names: beside a train.txt all others are passed over. A README.md may say what is what.
+    """
+    if (folder / "README.md").exists():
+        return
+    read = {Path(file).resolve() for files in found.values() for file in files}
+    files = sorted(file for file in folder.rglob("*") if ending(file) in READERS and not file.name.startswith("."))
+    unread = [file for file in files if file.resolve() not in read and not file.name.startswith("dataset_")]
+    if read and unread:
+        raise UserError(
+            f"{key}.path: of the {len(files)} files in {folder} {len(unread)} belong to no split ({unread[0].name} "
+            "among them): there, names such as train and test decide, and all files have one ending; give a pattern, "
+            f"e.g. {folder}/**/*{unread[0].suffix}"
+        )
+
+
+def held_out_place(held_out: str, path: str) -> tuple[str, str]:
+    """Path and split of texts to be held out: a file or folder of their own, or a split of `path`."""
+    is_place = "/" in held_out or ending(Path(held_out)) in READERS
+    return (held_out, "train") if is_place else (path, held_out)
 
 
 def files_of_pattern(path: str, key: str) -> list[str]:

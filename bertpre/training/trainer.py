@@ -25,6 +25,7 @@ from bertpre.training.sharding import is_sharded, whole
 from bertpre.training.trackers import MetricsLog
 
 logger = logging.getLogger(__name__)
+SMALLER = "lower training.phases.N.micro_batch_size (phases count from 0), or in fine-tuning finetune.batch_size"
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ class Trainer:
                     self.go_back(error)
                 except torch.OutOfMemoryError as error:
                     raise UserError(
-                        f"not enough memory at step {self.step}: lower micro_batch_size of that phase (or "
-                        f"finetune.batch_size); {str(error).splitlines()[0]}"
+                        f"not enough memory at step {self.step}: {SMALLER}; {str(error).splitlines()[0]}"
                     ) from None
         self.finish()
         return self.figures
@@ -167,8 +167,8 @@ class Trainer:
                     raise
                 pairs, length = batch["input_ids"].shape
                 raise UserError(
-                    f"not enough memory for {pairs} rows of {length} tokens in one forward and backward pass: lower "
-                    f"micro_batch_size of that phase (or finetune.batch_size); {str(error).splitlines()[0]}"
+                    f"not enough memory for {pairs} rows of {length} tokens in a forward and backward pass: {SMALLER}; "
+                    f"{str(error).splitlines()[0]}"
                 ) from None
         del held
         self.working.model.zero_grad()

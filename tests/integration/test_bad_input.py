@@ -108,7 +108,11 @@ def test_a_broken_recipe_is_one_message(text: str, words: list[str], tiny_recipe
 
 
 def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
-    assert_refused(run_cli("run", tmp_path / "none.yaml"), "neither a file nor one of the shipped", "quickstart")
+    assert_refused(
+        run_cli("run", tmp_path / "none.yaml"),
+        "neither a file, nor a run directory, nor one of the shipped",
+        "quickstart",
+    )
 
 
 @pytest.mark.parametrize("verb", ["prepare", "pretrain", "finetune", "evaluate", "run"])

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BertConfig, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.prepare import prepare
 from bertpre.pretrain import initial_model
 from bertpre.recipe import Recipe, load_recipe
 from tests.helpers import run_cli
@@ -58,6 +60,16 @@ def test_pretraining_goes_on_from_the_runs_own_model(tiny_run: Path, tmp_path: P
     )  # fmt: skip
     for name, weight in before.state_dict().items():
         torch.testing.assert_close(weight, after.state_dict()[name], rtol=0, atol=1e-6)
+
+
+def test_a_run_directory_stands_for_its_model_and_its_recipe(tiny_run: Path, tmp_path: Path) -> None:
+    again = [f"output_dir={tmp_path / 'again'}", f"training.init={tiny_run}", f"tokenizer.path={tiny_run}"]
+    recipe = load_recipe(str(tiny_run), again)
+    assert recipe.model == load_recipe(str(tiny_run / "recipe.yaml")).model
+    prepare(recipe)
+    model = initial_model(recipe, load_tokenizer(tmp_path / "again" / "tokenizer"))
+    before = load_file(tiny_run / "model" / "model.safetensors")
+    assert all(before[name].equal(value) for name, value in model.state_dict().items() if name in before)
 
 
 def test_what_does_not_fit_is_named(tiny_run: Path, tmp_path: Path) -> None:

@@ -52,6 +52,21 @@ def test_arguments_standard_input_and_a_stock_classifier(
     assert_same(table(capsys.readouterr().out), told)
 
 
+def test_tables_and_a_classifier_below_a_pretrained_model(
+    tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["A fine film.", "A dull one,\nin two lines."]
+    (tmp_path / "more.csv").write_text('number,text\n1,A fine film.\n2,"A dull one,\nin two lines."\n')
+    assert run_here("predict", tiny_modern_run, "--file", tmp_path / "more.csv", "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in rows] == [" ".join(text.split()) for text in texts]
+    assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
+    capsys.readouterr()
+    assert run_here("predict", tmp_path / "stock", *texts, "--json") == 0  # as `push` lays them out
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["label"] for row in told] == [row["label"] for row in rows]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -208,6 +208,13 @@ def test_sources_are_mixed_by_their_weights(prepare: Prepare, tmp_path: Path) ->
         prepare("wrong", "corpus.weight=2.5")
 
 
+def test_a_file_can_be_held_out(prepare: Prepare, tmp_path: Path) -> None:
+    texts = [document.text for document in sample.generate("train", 60)]
+    file, test = (write_documents(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a", texts), ("b", texts[:9])))
+    arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null", f"corpus.held_out={test}")
+    assert prepared(prepare("run", *arguments))["dropped"]["held out"] == 9
+
+
 def test_near_duplicates_are_dropped_by_choice(prepare: Prepare, tmp_path: Path) -> None:
     texts = [document.text for document in sample.generate("train", 80)]
     near = [f"{text} The end, said somebody." for text in texts[:30]]

@@ -148,6 +148,24 @@ def test_stock_folder_and_card_arrive_and_the_card_is_right(
     assert "'sequence'" in done.stdout and "tive'" in done.stdout
 
 
+def test_the_classifier_alone_stands_where_pipelines_look(tiny_modern_run: Path, hub: FakeHub) -> None:
+    push(str(tiny_modern_run), "someone/tiny", private=False, license="mit", only="classifier")
+    assert hub.files.keys() == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert json.loads(hub.files["config.json"])["architectures"] == ["ModernBertForSequenceClassification"]
+    head, body = hub.files["README.md"].decode().split("---\n")[1:3]
+    assert yaml.safe_load(head)["pipeline_tag"] == "text-classification"
+    assert yaml.safe_load(head)["license"] == "mit"
+    assert "from an encoder that it had pretrained" in body and "subfolder" not in body
+    with pytest.raises(UserError, match="--only decoder: choose one of encoder, classifier"):
+        push(str(tiny_modern_run), "someone/tiny", private=False, only="decoder")
+
+
 def test_refusals_name_the_remedy(tiny_run: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(repo_id: str, endpoint: str = hub.url, token: str = TOKEN, offline: bool = False) -> str:
         monkeypatch.setattr(constants, "ENDPOINT", endpoint)

@@ -13,7 +13,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, BertConfig, BertForMaskedLM
 
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.evaluate import read_test
 from bertpre.export import write_models
+from bertpre.finetune import read_parts
 from bertpre.model_card import model_card
 from bertpre.recipe import load_recipe
 from tests.helpers import read_metrics, run_here
@@ -147,7 +149,7 @@ def test_every_task(
     [
         ({"label_column": "stars"}, "finetune.label_column: {train} has no column 'stars'"),
         ({"label_column": "verdict", "label_names": ["bad", "good"]}, "label outside the classes (bad, good): 'mixed'"),
-        ({"label_column": "verdict", "validation_fraction": 0.001}, "leaves nothing to choose the best epoch on"),
+        ({"label_column": "verdict", "validation_fraction": 0.001}, "leaves nothing to measure on"),
         (
             {"label_column": "verdict", "class_weights": [1, 2]},
             "class_weights: 2 weights for 3 classes (bad, good, mix",
@@ -279,3 +281,27 @@ def test_large_numbers_are_learned_and_told(stock: str, tmp_path: Path, capsys: 
     assert measured["rmse"] < 20  # with the mean alone 20; a head that must find 4,000 first is off by thousands
     told = read_table(tmp_path / "run" / "predictions.parquet")["prediction"].to_pylist()
     assert len(set(told)) > 12  # bf16 has a number in 16 or 32 here
+
+
+def test_one_file_is_enough_where_a_part_is_set_aside(
+    stock: str, data: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_recipe(tmp_path, data, init=stock, **TASKS["classes"])
+    values = yaml.safe_load(file.read_text())
+    del values["evaluate"]
+    file.write_text(yaml.safe_dump(values))
+    assert run_here("finetune", file) == 0
+    assert run_here("evaluate", file) == 2  # not on what it was trained on
+    assert "is what the classifier learns from: give other texts" in capsys.readouterr().err
+
+    given = (f"output_dir={tmp_path / 'aside'}", "finetune.test_fraction=0.25")
+    assert run_here("doctor", file, *given) == 0
+    assert "36 examples to learn from, 9 to choose the best epoch on, 15 to test on" in capsys.readouterr().out
+    assert run_here("run", file, *given) == 0, capsys.readouterr().err
+    results = json.loads((tmp_path / "aside" / "results.json").read_text())
+    assert results["evaluate"]["examples"] == 15
+    assert (tmp_path / "aside" / "report.html").is_file()
+    recipe = load_recipe(str(file), list(given))
+    training, validation = read_parts(recipe)
+    test = read_test(recipe, training.classes)
+    assert sorted(training.ids + validation.ids + test.ids) == sorted(f"train/{number}" for number in range(60))

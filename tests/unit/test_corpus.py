@@ -139,6 +139,14 @@ def test_the_sample_is_a_corpus(split: str) -> None:
     assert [document.text for document in read] == [item.text for item in made]
 
 
+def test_a_folder_whose_names_hide_files_is_refused(tmp_path: Path) -> None:
+    for name in ("monday", "tuesday", "train-ride"):  # by its name the last one is the split train, and all of it
+        (tmp_path / f"{name}.txt").write_text("Some words.\n")
+    said = mistake(tmp_path)
+    assert "of the 3 files in" in said and "2 belong to no split (monday.txt among them)" in said
+    assert len(list(read_documents(f"{tmp_path}/**/*.txt"))) == 3
+
+
 def test_documents_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     original = sample.generate

@@ -247,7 +247,7 @@ def test_neighbours_stay_together() -> None:
 @pytest.mark.parametrize(
     ("options", "count", "words"),
     [
-        ({"validation_fraction": 0.05}, 9, "leaves nothing to choose the best epoch on"),
+        ({"validation_fraction": 0.05}, 9, "leaves nothing to measure on"),
         ({"validation_fraction": 0.1, "validation_block": 10}, 100, None),
         ({"validation_fraction": 0.1}, 10, "too small a validation part: it has one class only"),
     ],

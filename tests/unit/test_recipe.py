@@ -124,7 +124,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="neither a file nor one of the shipped .*quickstart"):
+    with pytest.raises(UserError, match="neither a file, nor a run directory, nor one of the shipped .*quickstart"):
         load_recipe(str(tmp_path / "none.yaml"))
 
 
