@@ -153,14 +153,11 @@ class Trainer:
 
     def dry_run(self, wrapped: nn.Module) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
-        device = self.accelerator.device
-        one = torch.ones((), device=device)
-        # The optimizer's two numbers for each weight come with the first step.
-        weights = sum(weight.numel() for weight in self.model.parameters()) if device.type == "cuda" else 0
-        held = torch.empty(0 if any(each.state for each in self.optimizers) else 2 * weights, device=device)
+        one = torch.ones((), device=self.accelerator.device)
         for batch in self.source.largest():
             batch = self.to_device(batch)
             try:
+                room = self.room_for_optimizers()
                 wrapped(**batch, **dict.fromkeys(self.objective.items, one)).loss.backward()
             except RuntimeError as error:  # OutOfMemoryError among them
                 if "memory" not in str(error):
@@ -170,8 +167,14 @@ class Trainer:
                     f"not enough memory for {pairs} rows of {length} tokens in a forward and backward pass: {SMALLER}; "
                     f"{str(error).splitlines()[0]}"
                 ) from None
-        del held
+            del room
         self.working.model.zero_grad()
+
+    def room_for_optimizers(self) -> torch.Tensor:
+        """On a GPU, memory as large as what the optimizers take with the first step: two numbers for each weight."""
+        device, has_state = self.accelerator.device, any(each.state for each in self.optimizers)
+        weights = 0 if device.type == "cpu" or has_state else sum(map(torch.numel, self.model.parameters()))
+        return torch.empty(2 * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device)
 
     # ---- batches -----------------------------------------------------------------------------------------------------
 
