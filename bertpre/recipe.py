@@ -57,9 +57,7 @@ class Corpus(Source):
     """Where the pretraining text comes from."""
 
     more: list[Source] = []  # further sources; their documents are mixed with the others in training
-    held_out: str | None = (
-        None  # texts dropped wherever they occur: a split of `path`, e.g. test, or a file, ./test.csv
-    )
+    held_out: str | None = None  # texts dropped wherever they occur: a split of `path`, or a file, ./test.csv
     min_characters: Count = 1  # shorter documents are dropped
     near_duplicates: bool = False  # drop them too, not only equal documents; needs the extra `dedup`
 

@@ -166,7 +166,7 @@ def entity_counts(
     labels: list[np.ndarray], chosen: list[np.ndarray], classes: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """For each kind of entity how many of each text were found rightly, were found at all, and are there, (N, 3)."""
-    kinds = {name.partition("-")[2] for name in classes if "-" in name}
+    kinds = {kind for mark, _, kind in (name.partition("-") for name in classes) if mark in ("B", "I", "E", "S")}
     counts = {kind: np.zeros((len(labels), 3), dtype=np.int64) for kind in kinds}
     for number, rows in enumerate(zip(chosen, labels, strict=True)):
         found, truth = (entities([classes[tag] for tag in row]) for row in rows)

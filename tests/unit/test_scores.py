@@ -100,6 +100,8 @@ def test_an_entity_counts_whole() -> None:
     assert figures["accuracy"] == pytest.approx(4 / 5)
     assert figures["f1"] == pytest.approx(0.5)  # one of two, of two
     assert figures["per_class"] == {"PER": {"precision": 0.5, "recall": 0.5, "f1": 0.5, "examples": 2}}
+    lone = score("tokens", [np.array([0, 2])], [np.eye(3)[[0, 2]]], ("B-PER", "I-PER", "S"))  # a tag without a kind
+    assert lone["f1"] == 1
     assert intervals("tokens", labels * 50, outputs * 50, classes)["f1"] == pytest.approx([0.5, 0.5], abs=0.15)
 
 
