@@ -18,7 +18,7 @@ from bertpre.data.parts import (
     read_texts,
     write_keep,
 )
-from bertpre.data.store import map_shard, write_shard
+from bertpre.data.store import load_shard, write_shard
 
 texts = st.lists(st.text(max_size=30), max_size=30)
 sentence = st.lists(st.integers(0, 65535), max_size=6)
@@ -83,7 +83,7 @@ def test_chosen_documents_are_written_whole(documents: list[list[list[int]]], ra
     ]
     with tempfile.TemporaryDirectory() as name:
         entry = write_shard(Path(name), "a", "train", *encoded.select(chosen))
-        shard = map_shard(Path(name), "a")
+        shard = load_shard(Path(name), "a")
         parts = [part.tolist() for part in np.split(shard.tokens, shard.sentences[1:-1])] if len(shard.tokens) else []
         read = [parts[start:end] for start, end in zip(shard.documents, shard.documents[1:], strict=False)]
     assert read == list(filter(None, expected))
