@@ -40,12 +40,12 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     followed by / and their tag.
     Raises UserError where there is no such model, or no text.
     """
+    accelerator = start_accelerator()
     classifier, tokenizer, task, (settings, precision) = load(model)
     lines = iter(texts) if texts else read_texts(file, settings)
     first = next(lines, None)
     if first is None:
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
-    accelerator = start_accelerator()
     classifier.to(accelerator.device)
     dtype = choose_dtype(precision, accelerator.device)
     waiting = (text for part in ([first], lines) for text in part)

@@ -34,8 +34,8 @@ def probe(
     `pairs` is a JSONL file, or a folder of them, with `sentence_good` and `sentence_bad` in each line (BLiMP's layout,
     Warstadt et al. 2020). Raises UserError where there is nothing to probe.
     """
-    network, tokenizer = load_masked_lm(model)
     accelerator = start_accelerator()
+    network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     store = Path(model) / "data" if (Path(model) / "recipe.yaml").exists() else None
     figures: dict[str, Any] = {}
