@@ -22,7 +22,7 @@ from bertpre.finetune import read_parts
 from bertpre.prepare import FROM_MANIFEST, audit
 from bertpre.pretrain import PretrainingData, build_trainer, initial_model
 from bertpre.recipe import Recipe, Training, seconds
-from bertpre.runtime import can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
 from bertpre.training.guards import NotFinite
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.trackers import clock_time
@@ -86,7 +86,7 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
 def label_lines(recipe: Recipe) -> Iterator[str]:
     """How many examples there are to learn from, to choose the best epoch on, and to test on."""
     training, validation = read_parts(recipe)
-    test = read_test(recipe, training.classes)
+    test = read_test(recipe, training)
     held = f"{len(validation):,} to choose the best epoch on" if validation else "none to choose the best epoch on"
     yield f"{len(training):,} examples to learn from, {held}, {len(test):,} to test on"
     if recipe.finetune.task in ("classification", "multi_label"):
@@ -97,7 +97,7 @@ def label_lines(recipe: Recipe) -> Iterator[str]:
 def compiler_line(device: torch.device) -> str:
     """Whether torch.compile works, tried on a small function."""
     if not can_compile(device):
-        return "torch.compile: off, for want of a compiler (g++, on a GPU gcc and Triton); training will be slower"
+        return NO_COMPILER
     start = time.perf_counter()
     try:
         torch.compile(lambda values: values.exp() + 1)(torch.ones(64, device=device))

@@ -52,11 +52,12 @@ def infer(
     working = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
     was_training = working.training
     working.eval()
-    order = np.argsort(encoded.lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
+    lengths = encoded.lengths
+    order = np.argsort(lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
     found: list[tuple[int, np.ndarray]] = []
     for part in in_slices(len(order), batch_size):
         indices = order[part]
-        batch = collate(encoded, indices, int(encoded.lengths[indices].max()), pad_token_id)
+        batch = collate(encoded, indices, int(lengths[indices].max()), pad_token_id)
         labels = batch.pop("labels")
         with torch.no_grad():
             logits = working(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits

@@ -11,7 +11,7 @@ from accelerate import Accelerator, DistributedType
 from torch import nn
 
 from bertpre.data.masking import MaskingCollator
-from bertpre.data.sampler import Example, PairDataset, Position, in_batches
+from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
 from bertpre.data.store import Shard, open_shards, read_manifest
 from bertpre.data.tokenizer import fingerprint, load_tokenizer
 from bertpre.errors import UserError
@@ -141,7 +141,12 @@ class PretrainingData:
         self.sep_token_id = tokenizer.sep_token_id
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         self.micro_batch_sizes = [
-            micro_batch_size(size, phase, accelerator.num_processes)
+            micro_batch_size(
+                size,
+                phase.micro_batch_size,
+                accelerator.num_processes,
+                "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size",
+            )
             for size, phase in zip(self.global_batch_sizes, self.phases, strict=True)
         ]
         self.datasets = [self.dataset(recipe, shards, phase) for phase in self.phases]
@@ -213,18 +218,6 @@ class PretrainingData:
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
         for batch in self.batches(mine, phase=0):
             yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
-
-
-def micro_batch_size(global_batch_size: int, phase: Phase, num_processes: int) -> int:
-    """Pairs in one forward pass; raises UserError where the global batch cannot be cut evenly."""
-    size = phase.micro_batch_size or global_batch_size // num_processes
-    if not size or global_batch_size % (size * num_processes):
-        section = "training.phases" if phase.global_batch_size else "training"
-        raise UserError(
-            f"{section}.global_batch_size is {global_batch_size}: it must be a multiple of micro_batch_size "
-            f"({size}) times the number of processes ({num_processes})"
-        )
-    return size
 
 
 def build_trainer(

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +27,9 @@ def start_accelerator() -> Accelerator:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     has_gpu = torch.cuda.is_available()  # Apple's has no fp64, which sums are kept in: its CPU is used
-    if not has_gpu:
+    if has_gpu:  # NaN in its backward pass, and up to a second for every new length (pytorch issue 196678)
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    else:
         keep_freed_memory()
     return Accelerator(cpu=not has_gpu)  # else two processes without a GPU are two strangers
 
@@ -82,8 +85,16 @@ def read_text(path: str) -> str:
         return ""
 
 
+NO_COMPILER = (
+    "torch.compile is off, for want of a compiler (g++; on a GPU gcc and Triton) or of Python's headers (python3-dev); "
+    "training will be slower"
+)
+
+
 def can_compile(device: torch.device) -> bool:
-    """Whether torch.compile has what it needs: Triton and a C compiler on a GPU, a C++ compiler on a CPU."""
+    """Whether torch.compile has what it needs: Python's headers, and Triton and a C, or on a CPU a C++ compiler."""
+    if sys.platform == "linux" and not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return False
     if device.type == "cuda":
         has_c = any(shutil.which(name) for name in (os.environ.get("CC", "gcc"), "clang", "cc"))
         return has_c and version("triton") is not None
@@ -93,9 +104,7 @@ def can_compile(device: torch.device) -> bool:
 def choose_compile(setting: str | bool, device: torch.device) -> bool:
     """Whether to compile: `auto` where there is a compiler, and a line says so where there is none."""
     if setting == "auto" and not can_compile(device):
-        logger.warning(
-            "torch.compile is off, for want of a compiler (g++; on a GPU gcc and Triton); training will be slower"
-        )
+        logger.warning(NO_COMPILER)
     return can_compile(device) if setting == "auto" else bool(setting)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bertpre.data.pairs import plan_examples
 from bertpre.data.store import Shard
+from bertpre.errors import UserError
 
 SHARDS_TOGETHER = 4  # are shuffled into each other: 15 M tokens of the usual shards, planned in about a second
 
@@ -128,3 +129,14 @@ class PairDataset:
 def in_batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
     """Consecutive groups of `size`; the last may be smaller."""
     return (examples[start : start + size] for start in range(0, len(examples), size))
+
+
+def micro_batch_size(batch_size: int, wanted: int | None, num_processes: int, key: str) -> int:
+    """Examples in one forward pass; raises UserError where the batch, the recipe's `key`, cannot be cut evenly."""
+    size = wanted or batch_size // num_processes
+    if not size or batch_size % (size * num_processes):
+        raise UserError(
+            f"{key} is {batch_size}: it must be a multiple of micro_batch_size ({size}) times the number of processes "
+            f"({num_processes})"
+        )
+    return size

@@ -25,7 +25,7 @@ from bertpre.training.sharding import is_sharded, whole
 from bertpre.training.trackers import MetricsLog
 
 logger = logging.getLogger(__name__)
-SMALLER = "lower training.phases.N.micro_batch_size (phases count from 0), or in fine-tuning finetune.batch_size"
+SMALLER = "lower training.phases.N.micro_batch_size (phases count from 0), in fine-tuning finetune.micro_batch_size"
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,13 @@ class Trainer:
 
     def dry_run(self, wrapped: nn.Module) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
-        one = torch.ones((), device=self.accelerator.device)
+        # A tensor for each, as in a step: torch.compile would make another program for one tensor under two names.
+        ones = {name: torch.ones((), device=self.accelerator.device) for name in self.objective.items}
         for batch in self.source.largest():
             batch = self.to_device(batch)
             try:
                 room = self.room_for_optimizers()
-                wrapped(**batch, **dict.fromkeys(self.objective.items, one)).loss.backward()
+                wrapped(**batch, **ones).loss.backward()
             except RuntimeError as error:  # OutOfMemoryError among them
                 if "memory" not in str(error):
                     raise

@@ -1,9 +1,14 @@
-"""What the machine decides: when a fine-tuning is long enough to be compiled."""
+"""What the machine decides: whether there is a compiler, and when a fine-tuning is long enough to be compiled."""
+
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
 
-from bertpre.runtime import is_worth_compiling
+from bertpre.runtime import can_compile, is_worth_compiling
 
 
 @pytest.mark.parametrize(
@@ -17,3 +22,12 @@ from bertpre.runtime import is_worth_compiling
 )
 def test_only_long_trainings_are_compiled(device: str, parameters: float, tokens: float, expected: bool) -> None:
     assert is_worth_compiling(6 * parameters * tokens, torch.device(device)) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the headers come with Python")
+def test_without_pythons_headers_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert not can_compile(torch.device("cpu"))
+    (tmp_path / "Python.h").touch()
+    assert can_compile(torch.device("cpu"))

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bertpre.data.sampler import micro_batch_size
 from bertpre.errors import UserError
 from bertpre.finetune import finetune
 from bertpre.model import BertPreForPreTraining
-from bertpre.pretrain import micro_batch_size, pretrain
-from bertpre.recipe import Phase, Recipe, load_recipe
+from bertpre.pretrain import pretrain
+from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
 from bertpre.training.checkpoint import read_skipped, write_skipped
 from bertpre.training.metrics import PretrainingObjective
@@ -188,13 +189,13 @@ def test_a_process_without_a_validation_batch_still_takes_part() -> None:
 def test_the_micro_batch_is_given_or_as_large_as_the_global_one_allows(
     batch: int, micro: int | None, processes: int, size: int
 ) -> None:
-    assert micro_batch_size(batch, Phase(micro_batch_size=micro), processes) == size
+    assert micro_batch_size(batch, micro, processes, "training.global_batch_size") == size
 
 
 @pytest.mark.parametrize(("batch", "micro", "processes"), [(8, 3, 1), (8, None, 3), (2, None, 4), (8, 8, 2)])
 def test_a_batch_that_cannot_be_cut_evenly_is_refused(batch: int, micro: int | None, processes: int) -> None:
     with pytest.raises(UserError, match="global_batch_size is .* must be a multiple of micro_batch_size"):
-        micro_batch_size(batch, Phase(micro_batch_size=micro), processes)
+        micro_batch_size(batch, micro, processes, "training.global_batch_size")
 
 
 def test_fp16_leaves_steps_out_that_overflow_and_learns_with_the_others(tiny_run: Path, tmp_path: Path) -> None:
@@ -244,6 +245,29 @@ def test_what_does_not_fit_shows_in_the_dry_run(
     with pytest.raises(UserError, match=r"not enough memory for 8 rows of 48 tokens.*micro_batch_size"):
         pretrain(recipe_of(tiny_run, target))
     assert seen == [(8, 32), (8, 48)]
+
+
+def test_what_the_dry_run_compiles_is_what_the_steps_use(
+    tiny_modern_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    original_step, original_compile = Trainer.train_step, torch.nn.Module.compile
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., Any]:
+        compiled.append("step" if stepping else "dry run")
+        return graph.forward
+
+    def step(self: Trainer, *arguments: Any) -> None:  # noqa: ANN401
+        stepping.append(True)
+        original_step(self, *arguments)
+
+    stepping: list[bool] = []
+    torch._dynamo.reset()
+    monkeypatch.setattr(Trainer, "train_step", step)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, dynamic: original_compile(self, backend=backend))
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    pretrain(recipe_of(tiny_modern_run, target, "training.compile=true", "training.max_steps=4"))
+    assert set(compiled) == {"dry run"}
 
 
 def test_what_goes_by_before_the_first_step_is_no_part_of_the_warmup(
