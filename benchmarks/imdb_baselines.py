@@ -27,7 +27,7 @@ def measure(path: str) -> dict[str, dict[str, float]]:
     """Test and validation accuracy and seconds for each set of features."""
     source = Finetune(path=path, init="none")
     training = read_examples(source, "train")
-    test = read_examples(source, "test", classes=training.classes)
+    test = read_examples(source, "test", like=training)
     figures: dict[str, dict[str, float]] = {}
     for name, longest in (("words", 1), ("words_and_bigrams", 2)):
         start = time.perf_counter()

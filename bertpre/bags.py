@@ -1,5 +1,6 @@
 """Linear models of bags of n-grams: what a user would otherwise train in seconds."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -63,17 +64,27 @@ def nbsvm(training: Examples) -> Predictor:
     Wang and Manning 2012, section 2.3, with logistic loss and without interpolation, as Mesnil et al. 2015; of more
     than two classes each against the others.
     """
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    vectorizer = CountVectorizer(binary=True, ngram_range=(1, 3), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
-    occurs = vectorizer.fit_transform(together(training))
+    vectorizer, occurs = trigrams(training)
     weights, offsets = nbsvm_weights(occurs, training.labels, len(training.classes))
     return lambda examples: nbsvm_chances(vectorizer.transform(together(examples)) @ weights + offsets)
 
 
+def trigrams(training: Examples) -> tuple[Any, Any]:
+    """What finds the runs of up to three words in texts, and those of the training examples, (N, F)."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    vectorizer = CountVectorizer(binary=True, ngram_range=(1, 3), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
+    return vectorizer, vectorizer.fit_transform(together(training))
+
+
 def nbsvm_weights(occurs: Any, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Weights (F, K) of features that occur or do not (N, F), and offsets (K,): K is `count`, but 1 of two classes."""
-    models = [against_the_rest(occurs, labels == number) for number in ([1] if count == 2 else range(count))]
+    return weights_of(occurs, [labels == number for number in ([1] if count == 2 else range(count))])
+
+
+def weights_of(occurs: Any, answers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (F, K) and offsets (K,) for K questions, each answered by yes or no for every text, (N,)."""
+    models = [against_the_rest(occurs, is_class) for is_class in answers]
     return np.stack([weights for weights, _ in models], axis=1), np.array([offset for _, offset in models])
 
 
@@ -91,8 +102,8 @@ def against_the_rest(occurs: Any, is_class: np.ndarray) -> tuple[np.ndarray, flo
     """NB-SVM's weight of each feature (N, F) for one class, and its offset; what does not occur is never told."""
     from sklearn.linear_model import LogisticRegression
 
-    if not is_class.any():
-        return np.zeros(occurs.shape[1], dtype=np.float32), -100.0
+    if not is_class.any() or is_class.all():
+        return np.zeros(occurs.shape[1], dtype=np.float32), 100.0 if is_class.all() else -100.0
     one, rest = (np.asarray(occurs[part].sum(0)).ravel() + 1 for part in (is_class, ~is_class))
     ratio = np.log((one / one.sum()) / (rest / rest.sum())).astype(np.float32)
     classifier = LogisticRegression(solver="liblinear", dual=True, random_state=0)
@@ -109,11 +120,37 @@ def words_regression(training: Examples, longest: int = 1) -> Predictor:
     return lambda examples: regression.predict(vectorizer.transform(together(examples)))
 
 
+def words_sets(training: Examples, longest: int = 1) -> Predictor:
+    """Logistic regression on TF-IDF, for each label by itself: whether a text has it."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
+    vectorizer, found = tfidf(training, longest)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a label that all texts have, or none: it is told as it is
+        classifier = OneVsRestClassifier(LogisticRegression(C=10, max_iter=1000)).fit(found, training.labels)
+    return lambda examples: classifier.predict_proba(vectorizer.transform(together(examples)))
+
+
+def nbsvm_sets(training: Examples) -> Predictor:
+    """NB-SVM for each label by itself."""
+    from scipy.special import expit
+
+    vectorizer, occurs = trigrams(training)
+    weights, offsets = weights_of(occurs, list(training.labels.T > 0.5))
+    return lambda examples: expit(vectorizer.transform(together(examples)) @ weights + offsets)
+
+
 BAGS: dict[str, dict[str, Callable[[Examples], Predictor]]] = {  # by task
     "classification": {
         "TF-IDF words": words_classifier,
         "TF-IDF words, bigrams": partial(words_classifier, longest=2),
         "NB-SVM trigrams": nbsvm,
+    },
+    "multi_label": {
+        "TF-IDF words": words_sets,
+        "TF-IDF words, bigrams": partial(words_sets, longest=2),
+        "NB-SVM trigrams": nbsvm_sets,
     },
     "regression": {
         "TF-IDF words": words_regression,

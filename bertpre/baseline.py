@@ -5,10 +5,9 @@ from typing import Any
 
 from bertpre.bags import BAGS, Predictor
 from bertpre.data.labelled import Examples
-from bertpre.distill import read_unlabelled
 from bertpre.errors import UserError
 from bertpre.evaluate import apply, read_test
-from bertpre.finetune import Fitted, fit, read_parts, require_finetune
+from bertpre.finetune import Fitted, encode_once, fit, read_further, read_parts, require_finetune
 from bertpre.recipe import METRICS, Recipe
 from bertpre.report import write_report
 from bertpre.report_evaluation import own_row
@@ -24,14 +23,14 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
 
     TF-IDF with logistic (or ridge) regression, of words and of words and bigrams; NB-SVM with trigrams; and the
     recipe's network without pretraining, where the run has a tokenizer; beside them this run's model, where `evaluate`
-    has measured it. Raises UserError for several labels and for words, which have no such baselines.
+    has measured it. Raises UserError for words, which have no such baselines.
     """
     settings = require_finetune(recipe)
     if settings.task not in BAGS:
-        raise UserError(f"baselines are for {' and '.join(BAGS)}; finetune.task is {settings.task}")
+        raise UserError(f"baselines are for {', '.join(BAGS)}; finetune.task is {settings.task}")
     folder = claim(recipe)
     training, validation = read_parts(recipe)
-    test = read_test(recipe, training.classes)
+    test = read_test(recipe, training)
     rows: dict[str, Any] = {}
     for name, train in BAGS[settings.task].items():
         start = time.perf_counter()
@@ -41,8 +40,9 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     if (folder / "tokenizer").exists():
         start, accelerator = time.perf_counter(), start_accelerator()
         log = MetricsLog(folder / "metrics.jsonl", "no pretraining", accelerator.is_main_process)
-        unlabelled = read_unlabelled(settings, training, validation)
-        fitted = fit(recipe, training, validation, "random", recipe.seed, accelerator, log, unlabelled)
+        unlabelled = read_further(recipe, training, validation)
+        encode = encode_once(settings, training, unlabelled, accelerator)
+        fitted = fit(recipe, training, validation, encode, "random", recipe.seed, accelerator, log)
         row = measured(settings.task, predictor(recipe, fitted), None, test)
         row["validation"] = fitted.figures.get("validation", {}).get(METRICS[settings.task][0])
         rows["no pretraining"] = row | {"seconds": time.perf_counter() - start}

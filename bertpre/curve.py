@@ -10,7 +10,7 @@ from bertpre.baseline import predictor
 from bertpre.data.labelled import Examples
 from bertpre.errors import UserError
 from bertpre.evaluate import read_test
-from bertpre.finetune import fingerprint, fit, read_parts, require_finetune
+from bertpre.finetune import encode_once, fingerprint, fit, read_parts, require_finetune
 from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
@@ -46,7 +46,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=without)})
     everything, _ = read_parts(recipe)
     shares = {share: [draw(everything, share, recipe.seed + n) for n in range(settings.seeds)] for share in fractions}
-    test = read_test(recipe, everything.classes)
+    test = read_test(recipe, everything)
     told = fingerprint(recipe) + str(settings.seeds)
     rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == told]
     inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]
@@ -86,7 +86,8 @@ def point(recipe: Recipe, share: float, init: str, drawn: list[Examples], test: 
         seed = recipe.seed + number
         stage = f"curve {share:g} {init} seed {seed}"
         log = MetricsLog(Path(recipe.output_dir) / "metrics.jsonl", stage, accelerator.is_main_process)
-        fitted = fit(recipe, examples, None, init, seed, accelerator, log)
+        encode = encode_once(recipe.finetune, examples, None, accelerator)
+        fitted = fit(recipe, examples, None, encode, init, seed, accelerator, log)
         measured = score("classification", test.labels, predictor(recipe, fitted)(test), test.classes)
         accuracies.append(measured["accuracy"])
     return {

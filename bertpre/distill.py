@@ -21,18 +21,16 @@ WHOLE = 10**9  # tokens: no text is cut
 AT_ONCE = 4096  # texts
 
 
-def read_unlabelled(settings: "Finetune", training: Examples, validation: Examples | None) -> Examples | None:
+def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
     """The texts that the recipe names, less those that are labelled or in the split `held_out`.
 
-    None where it names none; raises UserError where none is left.
+    Raises UserError where none is left.
     """
     wanted = settings.unlabelled
-    if wanted is None:
-        return None
     path = wanted.path or settings.path
     ids, texts, pairs, *_ = read_texts(settings, path, wanted.split, wanted.limit, [])
-    found = Examples(ids, texts, pairs, np.zeros(len(ids), dtype=np.int64), training.classes)
-    known = {each for examples in (training, validation) if examples for each in keys(examples.texts, examples.pairs)}
+    found = Examples(ids, texts, pairs, np.zeros(len(ids), dtype=np.int64), labelled[0].classes)
+    known = {each for examples in labelled for each in keys(examples.texts, examples.pairs)}
     if wanted.held_out:
         place = held_out_place(wanted.held_out, settings.path)
         _, held_out, held_out_pairs, *_ = read_texts(settings, *place, None, [])

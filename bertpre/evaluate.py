@@ -4,26 +4,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from bertpre.bags import words_classifier
 from bertpre.data.labelled import Examples, encode_examples, read_examples
 from bertpre.errors import UserError
-from bertpre.finetune import read_parts, require_finetune, set_aside
+from bertpre.finetune import read_parts, require_finetune, set_aside, validation_place
 from bertpre.inference import infer, true_labels
+from bertpre.mistakes import worst_mistakes
 from bertpre.recipe import METRICS, Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, read_results, write_results
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.scores import intervals, score, spread
-from bertpre.starting_point import load_own_tokenizer
+from bertpre.starting_point import load_own_tokenizer, match_inputs
 from bertpre.training.tasks import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-WORST, EXCERPT = 10, 400  # mistakes in the report; characters of each
 
 
 def evaluate(recipe: Recipe) -> dict[str, Any]:
@@ -36,14 +34,17 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
         raise UserError(f"no classifier in {folder}/finetuned: run `bertpre finetune` first")
     start = time.perf_counter()
     training, _ = read_parts(recipe)
-    test = read_test(recipe, training.classes)
+    test = read_test(recipe, training)
+    is_elsewhere = settings.validation_path or settings.validation_split
+    if is_elsewhere and same_place(test_place(recipe), validation_place(settings)):
+        print("evaluate: the best epoch was chosen on these very texts: what follows is flattered")
     labels, outputs = predict_test(recipe, folder / "finetuned", test)
     figures = score(settings.task, labels, outputs, test.classes)
     if settings.seeds > 1:
         figures["seeds"] = over_seeds(recipe, folder, test, figures)
     figures |= {"intervals": intervals(settings.task, labels, outputs, test.classes), "examples": len(test)}
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
-    figures["mistakes"] = worst_mistakes(settings.task, test, outputs)
+    figures["mistakes"] = worst_mistakes(settings.task, test, labels, outputs)
     figures["seconds"] = time.perf_counter() - start
     if recipe.evaluate.bag_of_words and settings.task == "classification":
         before = time.perf_counter()
@@ -56,22 +57,32 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     return figures
 
 
-def read_test(recipe: Recipe, classes: tuple[str, ...]) -> Examples:
+def read_test(recipe: Recipe, training: Examples) -> Examples:
     """The test texts, with the training split's classes.
 
     Raises UserError where there are none, or they are those of the training.
     """
     settings, wanted = recipe.finetune, recipe.evaluate
     if settings.test_fraction:
-        return set_aside(recipe, read_examples(settings, settings.split, settings.limit, classes=classes))[1]
-    path = wanted.path or settings.path
-    split = wanted.split or ("train" if Path(path).is_file() else "test")
-    if (path, split) == (settings.path, settings.split):
+        return set_aside(recipe, read_examples(settings, settings.split, settings.limit))[1]
+    path, split = place = test_place(recipe)
+    if same_place(place, (settings.path, settings.split)):
         raise UserError(
             f"evaluate: {path} (split {split}) is what the classifier learns from: give other texts with "
             "evaluate.path or evaluate.split, or set a part of them aside with finetune.test_fraction=0.1"
         )
-    return read_examples(settings, split, wanted.limit, path=path, classes=classes)
+    return read_examples(settings, split, wanted.limit, path=path, like=training)
+
+
+def test_place(recipe: Recipe) -> tuple[str, str]:
+    """Path and split of the test texts."""
+    path = recipe.evaluate.path or recipe.finetune.path
+    return path, recipe.evaluate.split or ("train" if Path(path).is_file() else "test")
+
+
+def same_place(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether two pairs of path and split are the same, however the path is written."""
+    return Path(one[0]).resolve() == Path(other[0]).resolve() and one[1] == other[1]
 
 
 def predict_test(recipe: Recipe, folder: Path, test: Examples) -> tuple[Any, Any]:
@@ -101,7 +112,7 @@ def load_classifier(folder: Path, kind: str, classes: tuple[str, ...]) -> tuple[
     known = tuple(model.config.id2label[number] for number in range(model.config.num_labels))
     if known != classes:
         raise UserError(f"the classifier in {folder} knows {', '.join(known)}; the labels are {', '.join(classes)}")
-    return model, load_own_tokenizer(str(folder))
+    return model, match_inputs(load_own_tokenizer(str(folder)), model)
 
 
 def over_seeds(recipe: Recipe, folder: Path, test: Examples, best: dict[str, Any]) -> dict[str, Any]:
@@ -138,29 +149,6 @@ def write_predictions(file: Path, test: Examples, labels: Any, outputs: Any) -> 
             columns |= {f"label_{name}": labels[:, number] for number, name in enumerate(test.classes)}
         columns |= {f"probability_{name}": outputs[:, number] for number, name in enumerate(test.classes)}
     write_table(pa.table(columns), file)
-
-
-def worst_mistakes(kind: str, test: Examples, outputs: Any) -> list[dict[str, Any]]:
-    """The texts that the model was surest of and wrong about; of numbers, furthest from."""
-    if kind not in ("classification", "regression"):
-        return []
-    if kind == "regression":
-        wrong_by = np.abs(test.labels - outputs)
-    else:
-        predicted = outputs.argmax(-1)
-        wrong_by = np.where(predicted != test.labels, outputs.max(-1), -1.0)
-    worst = [index for index in np.argsort(-wrong_by, kind="stable")[:WORST] if wrong_by[index] > 0]
-    rows = []
-    for index in worst:
-        text = test.texts[index] if test.pairs is None else f"{test.texts[index]} | {test.pairs[index]}"
-        row = {"id": test.ids[index], "text": text if len(text) <= EXCERPT else f"{text[:EXCERPT]} ..."}
-        if kind == "regression":
-            row |= {"label": float(test.labels[index]), "prediction": float(outputs[index])}
-        else:
-            names = {"label": test.classes[test.labels[index]], "prediction": test.classes[predicted[index]]}
-            row |= names | {"probability": float(outputs[index].max())}
-        rows.append(row)
-    return rows
 
 
 def summary(kind: str, figures: dict[str, Any]) -> str:

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from accelerate import Accelerator
 
-from bertpre.data.labelled import Encoded, Examples, collate, encode_examples, read_examples
-from bertpre.data.sampler import Position
+from bertpre.data.labelled import (
+    Encoded,
+    Examples,
+    check_variety,
+    collate,
+    encode_examples,
+    in_slices,
+    read_examples,
+)
+from bertpre.data.sampler import Position, micro_batch_size
 from bertpre.distill import encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
 from bertpre.inference import measure_model
@@ -34,6 +42,7 @@ from bertpre.training.trainer import StepBatch, Trainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+Encoder = Callable[["PreTrainedTokenizerBase"], Encoded]
 LENGTH_MULTIPLE = 8  # as matrix products in bf16 like it
 FIGURES = "figures.json"
 
@@ -61,11 +70,12 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     accelerator.wait_for_everyone()
     start, folder = time.perf_counter(), Path(recipe.output_dir)
     training, validation = read_parts(recipe)
-    unlabelled = read_unlabelled(settings, training, validation)
+    unlabelled = read_further(recipe, training, validation)
     if accelerator.is_main_process:
         print_doubts(recipe, validation)
+    encode = encode_once(settings, training, unlabelled, accelerator)
     seeds = range(recipe.seed, recipe.seed + settings.seeds)
-    each = [fit_seed(recipe, training, validation, unlabelled, seed, accelerator) for seed in seeds]
+    each = [fit_seed(recipe, training, validation, encode, seed, accelerator) for seed in seeds]
     best = best_of(each, settings)
     figures = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
     if unlabelled is not None:
@@ -111,14 +121,34 @@ def require_finetune(recipe: Recipe) -> Finetune:
 def read_parts(recipe: Recipe) -> tuple[Examples, Examples | None]:
     """Training and validation part, checked; None where the recipe wants no validation."""
     settings = require_finetune(recipe)
-    training = read_examples(settings, settings.split, settings.limit)
+    training, validation = read_examples(settings, settings.split, settings.limit), None
     if settings.test_fraction:
         training, _ = set_aside(recipe, training)
     if settings.validation_path or settings.validation_split:
-        split = settings.validation_split or "train"
-        path = settings.validation_path or settings.path
-        return training, read_examples(settings, split, path=path, classes=training.classes)
-    return split_off_validation(recipe, training)
+        path, split = validation_place(settings)
+        validation = read_examples(settings, split, path=path, like=training)
+    elif settings.validation_fraction:
+        training, validation = split_off_validation(recipe, training)
+    check_variety(settings.task, training, f"finetune: what is left of {settings.path} to learn from")
+    if validation is not None:
+        check_variety(settings.task, validation, "finetune: the validation part")
+    return training, validation
+
+
+def validation_place(settings: Finetune) -> tuple[str, str]:
+    """Path and split of the validation texts, where they are no part of the training split."""
+    return settings.validation_path or settings.path, settings.validation_split or "train"
+
+
+def read_further(recipe: Recipe, training: Examples, validation: Examples | None) -> Examples | None:
+    """The recipe's texts without labels, less those of any part of the labelled ones; None where it has none."""
+    settings = recipe.finetune
+    if settings.unlabelled is None:
+        return None
+    parts = [training, *([validation] if validation is not None else [])]
+    if settings.test_fraction:
+        parts.append(set_aside(recipe, read_examples(settings, settings.split, settings.limit))[1])
+    return read_unlabelled(settings, parts)
 
 
 def set_aside(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
@@ -131,22 +161,22 @@ def set_aside(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
     return training, test
 
 
-def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples | None]:
+def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
     """Training and validation part, drawn by the recipe's seed alone, in blocks of neighbouring examples.
 
-    Raises UserError where the validation part would be empty, or have only one class.
+    Raises UserError where the validation part would be empty, or too small to measure on.
     """
     settings = recipe.finetune
     share = settings.validation_fraction
-    if not share:
-        return examples, None
     is_held_out = drawn(examples, share, settings.validation_block, (recipe.seed, 1), "finetune.validation_fraction")
     shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
     training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
-    if settings.task == "classification" and len(set(validation.labels.tolist())) < 2:
+    fewest = {"classification": 2, "regression": 3}.get(settings.task, 0)  # two points always lie on a line
+    if fewest and len(np.unique(validation.labels)) < fewest:
+        what = "one class only" if settings.task == "classification" else f"fewer than {fewest} different numbers"
         raise UserError(
             f"finetune.validation_fraction: {share} of {len(examples)} examples is too small a validation part: it has "
-            "one class only; give more examples or a larger fraction, or 0 to keep the last epoch"
+            f"{what}; give more examples or a larger fraction, or 0 to keep the last epoch"
         )
     return training, validation
 
@@ -172,7 +202,7 @@ def fit_seed(
     recipe: Recipe,
     training: Examples,
     validation: Examples | None,
-    unlabelled: Examples | None,
+    encode: Encoder,
     seed: int,
     accelerator: Accelerator,
 ) -> dict[str, Any]:
@@ -191,7 +221,7 @@ def fit_seed(
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
     trackers = start_trackers(folder, stage.replace(" ", "-"), recipe.training, recipe.model_dump()) if is_main else []
     log = MetricsLog(folder / "metrics.jsonl", stage, is_main, trackers)
-    fitted = fit(recipe, training, validation, settings.init, seed, accelerator, log, unlabelled)
+    fitted = fit(recipe, training, validation, encode, settings.init, seed, accelerator, log)
     if is_main:
         fitted.model.save_pretrained(target)
         fitted.tokenizer.save_pretrained(target)
@@ -251,15 +281,34 @@ def closing_line(figures: dict[str, Any], settings: Finetune) -> str:
 # ---- one training ----------------------------------------------------------------------------------------------------
 
 
+def encode_once(
+    settings: Finetune, training: Examples, unlabelled: Examples | None, accelerator: Accelerator
+) -> Encoder:
+    """A function that gives what the network learns from: worked out for the first seed, the same for the others."""
+    known: list[Encoded] = []
+
+    def encode(tokenizer: "PreTrainedTokenizerBase") -> Encoded:
+        if not known and unlabelled is None:
+            known.append(encode_examples(tokenizer, training, settings.max_length, settings.truncation))
+        elif not known:
+            start = time.perf_counter()
+            known.append(encode_and_teach(settings, tokenizer, training, unlabelled))
+            seconds = time.perf_counter() - start
+            accelerator.print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {seconds:.0f} s", flush=True)
+        return known[0]
+
+    return encode
+
+
 def fit(
     recipe: Recipe,
     training: Examples,
     validation: Examples | None,
+    encode: Encoder,
     init: str,
     seed: int,
     accelerator: Accelerator,
     log: MetricsLog,
-    unlabelled: Examples | None = None,
 ) -> Fitted:
     """Train one classifier from `init`, with the recipe's settings."""
     start, settings = time.perf_counter(), recipe.finetune
@@ -268,27 +317,18 @@ def fit(
     model.to(accelerator.device)
     numbers = last_layer(model) if task.kind == "regression" else None
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
-    cut = partial(encode_examples, tokenizer, truncation=settings.truncation)
-    if unlabelled is None:
-        encoded = cut(training, max_length=settings.max_length)
-    else:
-        begun = time.perf_counter()
-        encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
-        if accelerator.is_main_process:
-            print(
-                f"finetune: NB-SVM labelled {encoded.taught:,} texts, {time.perf_counter() - begun:.0f} s", flush=True
-            )
+    encoded = encode(tokenizer)
     data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, accelerator, seed)
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     best = None
     if validation is not None:
-        held_out = cut(validation, max_length=settings.max_length)
+        held_out = encode_examples(tokenizer, validation, settings.max_length, settings.truncation)
         measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
         best = BestEpoch(model, measure, settings)
     trainer = build_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
     trainer.train()
     log.close()
-    figures = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
+    figures = {"seed": seed, "epochs": trainer.step // data.steps_per_epoch, "examples": len(encoded.ids)}
     if best is not None:
         best.restore()
         figures |= {"best_epoch": best.best_step // data.steps_per_epoch}
@@ -361,11 +401,9 @@ class TrainingBatches:
         everything = np.arange(len(self.lengths))
         self.parts = [part for part in (everything[: encoded.taught], everything[encoded.taught :]) if len(part)]
         self.steps_per_epoch = sum(-(-len(part) // settings.batch_size) for part in self.parts)
-        if settings.batch_size % accelerator.num_processes:
-            raise UserError(
-                f"finetune.batch_size is {settings.batch_size}: it must be a multiple of the number of processes "
-                f"({accelerator.num_processes})"
-            )
+        self.micro_batch_size = micro_batch_size(
+            settings.batch_size, settings.micro_batch_size, accelerator.num_processes, "finetune.batch_size"
+        )
 
     def __call__(self, position: Position, progress: float) -> StepBatch:
         """This process's texts of the step at `position`, whose offset counts steps here."""
@@ -376,11 +414,12 @@ class TrainingBatches:
             if is_last
             else Position(epoch=position.epoch, offset=position.offset + 1)
         )
-        return StepBatch([self.collate(batch[self.accelerator.process_index :: self.accelerator.num_processes])], after)
+        mine = batch[self.accelerator.process_index :: self.accelerator.num_processes]
+        return StepBatch([self.collate(mine[part]) for part in in_slices(len(mine), self.micro_batch_size)], after)
 
     def largest(self) -> list[Batch]:
-        """A batch that holds the longest text."""
-        longest = np.argsort(-self.lengths)[: self.batch_size // self.accelerator.num_processes]
+        """A micro-batch of the longest texts."""
+        longest = np.argsort(-self.lengths)[: self.micro_batch_size]
         return [self.collate(longest)]
 
     def epoch_batches(self, epoch: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from bertpre.recipe import Finetune, Recipe, Source, to_yaml
 from bertpre.report import figures
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
-PATHS = ("path", "init", "validation_path", "output_dir")  # the recipe's keys that may name a place on this machine
+PATHS = ("path", "init", "validation_path", "held_out", "output_dir")  # keys that may name a place on this machine
 
 LOADING = """```python
 from transformers import pipeline

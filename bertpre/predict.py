@@ -1,6 +1,7 @@
 """`bertpre predict`: what a run's classifier, or any other, says of texts."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -13,18 +14,19 @@ import torch
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import READERS, ending, open_table
-from bertpre.data.labelled import Examples, encode_examples, words_of
+from bertpre.data.labelled import Examples, clean, encode_examples, words_in, words_of
 from bertpre.errors import UserError
 from bertpre.inference import infer
 from bertpre.recipe import Finetune
 from bertpre.run_directory import load_run
 from bertpre.runtime import choose_dtype, start_accelerator
-from bertpre.starting_point import quiet
+from bertpre.starting_point import match_inputs, quiet, readable_length
 from bertpre.training.tasks import PROBLEM_TYPES, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+Text = str | tuple[str, str] | list[str]  # or the two texts of a pair, or words
 AT_ONCE = 256  # texts
 
 
@@ -42,31 +44,39 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     """
     accelerator = start_accelerator()
     classifier, tokenizer, task, (settings, precision) = load(model)
-    lines = iter(texts) if texts else read_texts(file, settings)
-    first = next(lines, None)
+    given: Iterator[Text] = iter(texts) if texts else read_texts(file, settings)
+    first = next(given, None)
     if first is None:
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
     classifier.to(accelerator.device)
     dtype = choose_dtype(precision, accelerator.device)
-    waiting = (text for part in ([first], lines) for text in part)
+    waiting = (text for part in ([first], given) for text in part)
     while part := list(islice(waiting, AT_ONCE)):
         examples = unlabelled(part, task, settings.text_pair_column is not None)
         encoded = encode_examples(tokenizer, examples, settings.max_length, settings.truncation)
         outputs = infer(classifier, task, encoded, tokenizer.pad_token_id, dtype, accelerator, 32)
         for text, output in zip(part, outputs, strict=True):
-            said = answer(task, text, output)
-            print(json.dumps({"text": text} | said, ensure_ascii=False) if as_json else line(text, said), flush=True)
+            said, told = answer(task, text, output), in_a_line(text)
+            print(json.dumps({"text": told} | said, ensure_ascii=False) if as_json else line(told, said), flush=True)
 
 
-def read_texts(file: str | None, settings: Finetune) -> Iterator[str]:
-    """The texts of a table's rows, of both columns with a tab between them where the task has pairs; else lines."""
+def read_texts(file: str | None, settings: Finetune) -> Iterator[Text]:
+    """The texts of a table's rows, of both columns where the task has pairs; or else lines."""
     if file is None or ending(Path(file)) not in READERS or ending(Path(file)) == ".txt":
         yield from read_lines(file)
         return
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
     table = open_table(file, None, "train", "--file")
+    read = words_in if settings.task == "tokens" else clean
     for row in table.rows([(key, name) for key, name in named if name is not None]):
-        yield "\t".join(" ".join(words_of(value)) for value in row)
+        values = tuple(read(value, f"--file {file}", key) for value, (key, _) in zip(row, named, strict=False))
+        yield values if len(values) > 1 else values[0]
+
+
+def in_a_line(text: Text) -> str:
+    """A text as it is printed, with a tab between the two of a pair."""
+    parts = [text] if isinstance(text, str) else text
+    return ("\t" if isinstance(text, tuple) else " ").join(re.sub(r"[\r\n]+", " ", part) for part in parts)
 
 
 def read_lines(file: str | None) -> Iterator[str]:
@@ -78,28 +88,30 @@ def read_lines(file: str | None) -> Iterator[str]:
         raise UserError(f"--file: {file} cannot be read as text: {error}") from None
 
 
-def unlabelled(texts: list[str], task: Task, has_pairs: bool) -> Examples:
+def unlabelled(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     """Texts as examples whose labels mean nothing."""
     ids = list(map(str, range(len(texts))))
     if task.kind == "tokens":
-        words = [text.split() for text in texts]
+        words = list(map(words_of, texts))
         return Examples(ids, words, None, [np.zeros(len(row), dtype=np.int64) for row in words], task.classes)
     labels, pairs = np.zeros(len(texts), dtype=np.int64), None
     if has_pairs:
-        if missing := [text for text in texts if "\t" not in text]:
-            raise UserError(f"this classifier reads pairs: put a tab between the two texts of {missing[0]!r}")
-        texts, pairs = (list(side) for side in zip(*(text.split("\t", 1) for text in texts), strict=True))
+        both = [tuple(text.split("\t", 1)) if isinstance(text, str) else text for text in texts]
+        if missing := [text for text in both if len(text) < 2]:
+            raise UserError(f"this classifier reads pairs: put a tab between the two texts of {missing[0][0]!r}")
+        texts, pairs = (list(side) for side in zip(*both, strict=True))
         pairs = [clean_text(text) for text in pairs]
     return Examples(ids, [clean_text(text) for text in texts], pairs, labels, task.classes)
 
 
-def answer(task: Task, text: str, output: np.ndarray) -> dict[str, Any]:
+def answer(task: Task, text: Text, output: np.ndarray) -> dict[str, Any]:
     """What the model says of one text, by name."""
     if task.kind == "regression":
         return {"value": round(float(output), 6)}
     if task.kind == "tokens":  # a word beyond the longest length has no tag
         tags = [task.classes[row.argmax()] for row in output]
-        return {"tags": [*tags, *[None] * (len(text.split()) - len(tags))]}
+        words = words_of(text)
+        return {"words": words, "tags": [*tags, *[None] * (len(words) - len(tags))]}
     named = {name: round(float(value), 6) for name, value in zip(task.classes, output, strict=True)}
     if task.kind == "multi_label":
         return {"labels": [name for name, value in named.items() if value > 0.5], "probabilities": named}
@@ -113,7 +125,7 @@ def answer(task: Task, text: str, output: np.ndarray) -> dict[str, Any]:
 def line(text: str, said: dict[str, Any]) -> str:
     """An answer as a line for people."""
     if "tags" in said:
-        return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(text.split(), said["tags"], strict=True))
+        return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(said["words"], said["tags"], strict=True))
     if "labels" in said:
         return f"{','.join(said['labels']) or '-'}\t{text}"
     return f"{said['value']:.4f}\t{text}" if "value" in said else f"{said['label']}\t{said['probability']:.4f}\t{text}"
@@ -142,6 +154,8 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
         try:
             config = AutoConfig.from_pretrained(source, subfolder=subfolder)
             tokenizer = AutoTokenizer.from_pretrained(source, subfolder=subfolder)
+            if not hasattr(tokenizer, "backend_tokenizer"):
+                raise ValueError("its tokenizer is no fast one")
             kind = settings.task if settings else kind_of(config)
             auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
             with quiet():
@@ -152,15 +166,15 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
                 break
             lacking = sorted(told["missing_keys"])[0]
             reason = reason or f"its files lack the classifier's weights ({lacking}): fine-tune it"
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             reason = reason or str(error).strip().splitlines()[0]
     else:
         raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}")
     if settings is None:
-        longest = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", 512))
+        longest = min(tokenizer.model_max_length, readable_length(classifier) or 512)
         settings = Finetune(path=source, max_length=longest, truncation="head")
     classes = tuple(config.id2label[number] for number in range(config.num_labels))
-    return classifier.eval(), tokenizer, Task(kind, classes), (settings, precision)
+    return classifier.eval(), match_inputs(tokenizer, classifier), Task(kind, classes), (settings, precision)
 
 
 def kind_of(config: Any) -> str:

@@ -15,7 +15,7 @@ from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.run_directory import model_of
 from bertpre.runtime import choose_dtype, start_accelerator
-from bertpre.starting_point import load_own_tokenizer, quiet
+from bertpre.starting_point import load_own_tokenizer, quiet, readable_length
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,7 +47,7 @@ def probe(
             lines = [line for line in map(clean_text, read_lines(texts)) if line]
             if not lines:
                 raise UserError(f"{texts} holds no text but markup")
-            rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit])]
+            rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
             for ids in encode(tokenizer, lines) if store is None else ():
                 known += np.bincount(ids, minlength=len(known))
         if store is not None:
@@ -84,12 +84,12 @@ def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerB
 
 
 def read_lines(file: str) -> list[str]:
-    """The lines of a file that hold text; raises UserError where there is none."""
+    """The lines of a file, empty ones too; raises UserError where none holds text."""
     try:
-        lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = Path(file).read_text(encoding="utf-8").split("\n")  # splitlines() cuts inside of sentences too
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read as text: {error}") from None
-    if not lines:
+    if not any(map(str.strip, lines)):
         raise UserError(f"{file} holds no text")
     return lines
 
@@ -178,11 +178,14 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
         good, bad = read_pairs(file)
         encodings = whole_backend(tokenizer).encode_batch(good + bad, add_special_tokens=False)
         rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        if empty := [text for text, row in zip(good + bad, rows, strict=True) if not len(row)]:
+            raise UserError(f"--pairs: {file} has a sentence that the tokenizer finds no token in: {empty[0]!r}")
         ends = [word_ends(encoding.word_ids) for encoding in encodings]
         scores = [likelihoods.sum() for likelihoods, _ in score_tokens(network, tokenizer, rows, ends)]
         right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
-        figures[file.stem] = {"accuracy": float(right.mean()), "pairs": len(good)}
-        print(f"probe: {file.stem:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
+        name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
+        figures[name] = {"accuracy": float(right.mean()), "pairs": len(good)}
+        print(f"probe: {name:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
     total = sum(each["pairs"] for each in figures.values())
     overall = sum(each["accuracy"] * each["pairs"] for each in figures.values()) / total
     print(f"probe: {'all':<56} {overall:.1%} of {total:,} pairs")
@@ -193,6 +196,8 @@ def read_pairs(file: Path) -> tuple[list[str], list[str]]:
     """Acceptable and unacceptable sentences; raises UserError, which names the line, for another layout."""
     good, bad = [], []
     for number, line in enumerate(read_lines(str(file)), start=1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             sides = [row["sentence_good"], row["sentence_bad"]]
@@ -222,7 +227,7 @@ def score_tokens(
     Raises UserError where a row is longer than the model reads.
     """
     template, mask_id = Template.of(tokenizer, pairs=False), tokenizer.mask_token_id
-    longest = getattr(network.config, "max_position_embeddings", None) or 1 << 20
+    longest = readable_length(network) or 1 << 20
     first = len(template.parts[0])
     for number, ids in enumerate(rows):
         row = template.fill(ids.tolist())[0]

@@ -196,7 +196,8 @@ class Finetune(Section):
     init: str = "pretrained"  # this run's model; `random` for no pretraining; or the folder or Hub id of any encoder
     epochs: Count = 3
     min_steps: Count | None = None  # more epochs where there are fewer steps in `epochs`: for few examples
-    batch_size: Count = 32
+    batch_size: Count = 32  # examples an optimizer step, over all processes
+    micro_batch_size: Count | None = None  # examples in one forward pass of one process, for want of memory; none: all
     max_length: Annotated[int, Field(ge=8)] = 256
     truncation: Literal["head", "tail", "head_tail"] = (
         "head_tail"  # head_tail: a quarter from the start, the rest from the end

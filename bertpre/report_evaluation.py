@@ -48,7 +48,8 @@ def mistakes(rows: list[dict[str, Any]]) -> str:
     items = []
     for row in rows:
         sure = f", {row['probability']:.1%} sure" if "probability" in row else ""
-        what = f"{row['label']}, taken for {row['prediction']}{sure} ({row['id']})"
+        word = f"{row['word']}: " if "word" in row else ""
+        what = f"{word}{row['label']}, taken for {row['prediction']}{sure} ({row['id']})"
         items.append(f"<li><b>{html.escape(what)}</b><br>{html.escape(row['text'])}</li>")
     return f"<ol>{''.join(items)}</ol>"
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from bertpre.distill import read_unlabelled
 from bertpre.evaluate import evaluate, read_test
-from bertpre.finetune import finetune, read_parts
+from bertpre.finetune import finetune, read_further, read_parts
 from bertpre.prepare import prepare
 from bertpre.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
@@ -36,8 +35,8 @@ def check_labels(recipe: Recipe) -> None:
     """Raise UserError where labelled texts, of the training or the test split, are not as the recipe says."""
     training, validation = read_parts(recipe)
     build_task(recipe.finetune, training)
-    read_unlabelled(recipe.finetune, training, validation)
-    read_test(recipe, training.classes)
+    read_further(recipe, training, validation)
+    read_test(recipe, training)
 
 
 def quickstart(output_dir: str) -> Path:

@@ -8,6 +8,7 @@ import numpy as np
 RESAMPLES, BINS = 1000, 15
 AT_ONCE = 10**7  # numbers of drawn confusion matrices
 INTERVAL = (2.5, 97.5)  # percentiles
+BILOU = {"L": "E", "U": "S"}  # what IOBES calls these marks
 
 
 def score(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -42,19 +43,20 @@ def score_classes(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[
 def from_confusion(confusion: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy, F1 and Matthews correlation of confusion matrices (..., true C, predicted C).
 
-    So that a bootstrap over examples is a draw of matrices. Of a class that is nowhere F1 is 0, as is a correlation
-    with what does not vary.
+    So that a bootstrap over examples is a draw of matrices. A class that is neither there nor predicted is left out of
+    the mean of F1, as scikit-learn does; a correlation with what does not vary is 0.
     """
     total, right = confusion.sum((-1, -2)), np.trace(confusion, axis1=-2, axis2=-1)
     true, predicted = confusion.sum(-1), confusion.sum(-2)
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
-    f1 = 2 * hits / np.maximum(true + predicted, 1)
+    is_there = true + predicted > 0
+    f1 = 2 * hits / np.where(is_there, true + predicted, 1)
     spread = [np.sqrt(total.astype(float) ** 2 - (counts.astype(float) ** 2).sum(-1)) for counts in (true, predicted)]
     covariance = right.astype(float) * total - (true.astype(float) * predicted).sum(-1)
     both = spread[0] * spread[1]
     return {
         "accuracy": right / total,
-        "f1": f1[..., 1] if confusion.shape[-1] == 2 else f1.mean(-1),
+        "f1": f1[..., 1] if confusion.shape[-1] == 2 else f1.sum(-1) / is_there.sum(-1),
         "matthews": np.where(both > 0, covariance / np.where(both > 0, both, 1), 0.0),
     }
 
@@ -139,6 +141,7 @@ def score_sets(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str
         "accuracy": float((truth == chosen).all(1).mean()),
         "loss": float(-np.where(truth, np.log(sure), np.log(1 - sure)).mean()),
         "per_class": classwise,
+        "calibration": calibration(truth.ravel().astype(int), np.stack([1 - sure.ravel(), sure.ravel()], axis=1)),
     }
 
 
@@ -153,10 +156,12 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
         "loss": float(-np.log(np.maximum(sure[np.arange(len(every)), every], 1e-7)).mean()),
         "words": int(words.sum()),
     }
+    of_words = score_classes(every, sure, classes) | figures
     if not has_entities(classes):
-        return score_classes(every, sure, classes) | figures
+        return of_words
     counts = entity_counts(labels, chosen, classes)
     return figures | {
+        "calibration": of_words["calibration"],
         "f1": of_counts(*sum(counts.values()).sum(0))["f1"],
         "per_class": {kind: of_counts(*counts[kind].sum(0)) for kind in sorted(counts)},
     }
@@ -166,7 +171,7 @@ def entity_counts(
     labels: list[np.ndarray], chosen: list[np.ndarray], classes: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """For each kind of entity how many of each text were found rightly, were found at all, and are there, (N, 3)."""
-    kinds = {kind for mark, _, kind in (name.partition("-") for name in classes) if mark in ("B", "I", "E", "S")}
+    kinds = {kind for mark, _, kind in (name.partition("-") for name in classes) if mark in (*"BIES", *BILOU)}
     counts = {kind: np.zeros((len(labels), 3), dtype=np.int64) for kind in kinds}
     for number, rows in enumerate(zip(chosen, labels, strict=True)):
         found, truth = (entities([classes[tag] for tag in row]) for row in rows)
@@ -184,11 +189,12 @@ def has_entities(classes: tuple[str, ...]) -> bool:
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """(kind, first word, word behind the last) of each entity; an I- behind another kind begins one, as in conlleval.
 
-    Tags are IOB2 or IOBES (E- ends an entity, S- is one of a single word).
+    Tags are IOB2, IOBES (E- ends an entity, S- is one of a single word) or BILOU, which has L- and U- for these.
     """
     found, start, kind = set(), 0, None
     for place, tag in enumerate([*tags, "O"]):
         mark, _, here = tag.partition("-")
+        mark = BILOU.get(mark, mark)
         if kind is not None and (mark not in "IE" or here != kind):
             found.add((kind, start, place))
             kind = None
@@ -225,8 +231,12 @@ def intervals(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) ->
         if has_entities(classes):
             counts = sum(entity_counts(labels, [row.argmax(-1) for row in outputs], classes).values())
             measures["f1"] = lambda draw: of_counts(*counts[draw].sum(0))["f1"]
-    draws = np.random.default_rng(0).integers(0, len(labels), (RESAMPLES, len(labels)))
-    return {name: percentiles([measure(draw) for draw in draws]) for name, measure in measures.items()}
+    generator, drawn = np.random.default_rng(0), {name: [] for name in measures}
+    for _ in range(RESAMPLES):
+        draw = generator.integers(0, len(labels), len(labels))
+        for name, measure in measures.items():
+            drawn[name].append(measure(draw))
+    return {name: percentiles(values) for name, values in drawn.items()}
 
 
 def intervals_of_classes(

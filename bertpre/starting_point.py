@@ -1,5 +1,6 @@
 """The model that fine-tuning starts from: this run's, random weights, or any encoder, with its tokenizer."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from bertpre.training.tasks import Task
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-HEAD_DROPOUT = ("classifier_dropout", "seq_classif_dropout", "cls_dropout")  # as configurations of transformers say
+HEAD_DROPOUT = (  # as configurations of transformers say
+    "classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "cls_dropout",
+)  # fmt: skip
 ENCODER_DROPOUT = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "embedding_dropout",
     "mlp_dropout",
@@ -40,7 +43,8 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
         tokenizer = load_tokenizer(model_of(given, "tokenizer") if given else own)
         config = build_config(recipe, tokenizer)
         set_choices(config, recipe.finetune, task)
-        return eager_on_cpu(getattr(transformers, task.auto_class).from_config(config)), tokenizer
+        model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config))
+        return model, match_inputs(tokenizer, model)
     own = folder if init == "pretrained" else Path(init)
     is_run = init == "pretrained" or (own / "recipe.yaml").exists()
     source = str(own / "model") if is_run else init
@@ -59,7 +63,32 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
         raise UserError(f"finetune.init: no encoder in {source!r}: {str(error).strip().splitlines()[0]}") from None
     refuse_unfit(source, model, tokenizer, recipe.finetune)
     refuse_incomplete(source, model, told)
-    return eager_on_cpu(model), tokenizer
+    return eager_on_cpu(model), match_inputs(tokenizer, model)
+
+
+def match_inputs(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> "PreTrainedTokenizerBase":
+    """The tokenizer, which from here on tells segments apart only where the model, wherever it goes, does.
+
+    A modern model leaves as ModernBERT, which has none.
+    """
+    takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
+    if not takes_segments or getattr(model.config, "architecture", None) == "modern":
+        inputs = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = inputs
+    return tokenizer
+
+
+def readable_length(model: "PreTrainedModel") -> int | None:
+    """The longest text that a model reads, in tokens; None where it has no limit.
+
+    Where positions are counted from behind that of the padding, as in RoBERTa, those before it are never used.
+    """
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if longest is None or longest <= 0:
+        return None
+    places = [module for name, module in model.named_modules() if name.endswith(".position_embeddings")]
+    padding = getattr(places[0], "padding_idx", None) if places else None
+    return longest if padding is None else longest - padding - 1
 
 
 def load_own_tokenizer(source: str) -> "PreTrainedTokenizerBase":
@@ -84,7 +113,7 @@ def set_choices(config: "PreTrainedConfig", settings: Finetune, task: Task) -> N
     for name, value in task.config.items():
         setattr(config, name, value)
     for name in HEAD_DROPOUT:
-        if hasattr(config, name):
+        if hasattr(config, name) or (name == "cls_dropout" and config.model_type.startswith("deberta")):
             setattr(config, name, settings.dropout)
     for name in ENCODER_DROPOUT if settings.encoder_dropout is not None else ():
         if hasattr(config, name):
@@ -102,7 +131,7 @@ def refuse_unfit(
     source: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", settings: Finetune
 ) -> None:
     """Raise UserError where tokens or places are asked for that the model does not have."""
-    tokens, longest = model.config.vocab_size, getattr(model.config, "max_position_embeddings", None)
+    tokens, longest = model.config.vocab_size, readable_length(model)
     if tokens < len(tokenizer):
         raise UserError(f"finetune.init: the model in {source} has {tokens} tokens, its tokenizer {len(tokenizer)}")
     if longest and settings.max_length > longest:

@@ -6,7 +6,7 @@ from typing import Any
 from bertpre.data.glue import TASKS, GlueTask
 from bertpre.errors import UserError
 from bertpre.evaluate import evaluate, predict_test, read_test
-from bertpre.finetune import finetune, require_finetune
+from bertpre.finetune import finetune, read_parts, require_finetune
 from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
@@ -77,7 +77,7 @@ def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
     for split in task.splits[1:]:
         if not is_finished(folder, split):
             other = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"split": split})})
-            test = read_test(other, task.classes)
+            test = read_test(other, read_parts(other)[0])
             labels, outputs = predict_test(other, folder / "finetuned", test)
             write_results(folder, split, score(task.kind, labels, outputs, test.classes))
     results = read_results(folder)

@@ -20,6 +20,7 @@ READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
 }  # fmt: skip
 COMPRESSIONS = (".gz", ".zst")
+CSV_OPTIONS = {"keep_default_na": False, "na_values": ["", "nan", "NaN"]}  # "None", "null", "NA" may be texts, classes
 BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
 
@@ -81,9 +82,19 @@ class Table:
                     known = ", ".join(found) or "none"
                     raise UserError(f"{self.key}.{of}: {self.path} has no column {name!r}; its columns are {known}")
             for batch in self.data.select_columns(names).iter(batch_size=BATCH_ROWS):
+                if self.is_tsv:
+                    refuse_swallowed(batch, self.path)
                 yield from zip(*(batch[name] for name in names), strict=True)
                 # pyarrow keeps what it has freed: hundreds of MB where a Parquet file has large row groups.
                 default_memory_pool().release_unused()
+
+    @property
+    def is_tsv(self) -> bool:
+        """Whether its rows come from files of values with tabs between them."""
+        path = Path(self.path)
+        return not isinstance(self.data, GlueFile) and (
+            ending(path) == ".tsv" or (path.is_dir() and any(ending(file) == ".tsv" for file in path.rglob("*.tsv*")))
+        )
 
     def class_names(self, column: str) -> list[str] | None:
         """The names of the classes in a column of numbers, where the dataset itself tells them."""
@@ -194,6 +205,8 @@ def load(
     if path and local.is_dir():
         by = {} if text_unit == "line" else {"sample_by": text_unit}
         found = load_dataset_builder(str(local), name, **by).config.data_files
+        if found and {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
+            by |= CSV_OPTIONS
         refuse_unread(local, found or {}, key)
         if found and split in found and all(Path(file).suffix == ".parquet" for file in found[split]):
             return ParquetFiles(found[split])
@@ -271,11 +284,25 @@ def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any
         raise UserError(f"{key}.path: files of several kinds ({', '.join(sorted(endings))}); give a pattern for each")
     (kind,) = endings
     options = {"builder": READERS[kind], "data_files": files}
+    if options["builder"] == "csv":
+        options |= CSV_OPTIONS
     if kind == ".tsv":
         options["sep"] = "\t"
     if kind == ".txt":
         options["sample_by"] = text_unit
     return options
+
+
+def refuse_swallowed(batch: dict[str, list[Any]], path: str) -> None:
+    """Raise UserError where a value of a TSV file holds rows: its quotation mark at the beginning was never closed."""
+    for values in batch.values():
+        for value in values:
+            if isinstance(value, str) and "\n" in value and "\t" in value:
+                raise UserError(
+                    f"{path}: a value begins with a quotation mark and goes on over tabs and line ends: "
+                    f"{value[:60]!r}; where such a mark is only a mark, write it twice and the value in marks, as CSV "
+                    "wants it, or give JSON lines"
+                )
 
 
 def ending(file: Path) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Tokens = tuple[list[list[int]], list[list[int]] | None]  # of texts, and of second texts
 
+NO_VALUE = {"na", "n/a", "#n/a", "<na>", "null", "none"}  # written, in lower case, where a number is missing
 BINARY = {0: 0.0, 1: 1.0}  # True and False are equal to these
 
 
@@ -30,7 +31,7 @@ class Examples:
 
     `labels` are class numbers (N,), or where a teacher gave them probabilities of the classes (N, C); numbers (N,); 0
     or 1 for each of several classes (N, C); or a list of class numbers for each list of words. `classes` names the
-    classes, or the column where the labels are numbers.
+    classes, or the column where the labels are numbers; `places` are as `places_of` gives them.
     """
 
     ids: list[str]
@@ -38,6 +39,7 @@ class Examples:
     pairs: list[str] | None
     labels: Any
     classes: tuple[str, ...]
+    places: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -62,11 +64,11 @@ def read_examples(
     split: str,
     limit: int | None = None,
     path: str | None = None,
-    classes: tuple[str, ...] | None = None,
+    like: Examples | None = None,
 ) -> Examples:
     """Read a labelled split into memory; a limited one is drawn evenly from the whole, which may be sorted by label.
 
-    `path` stands in for the recipe's; `classes` are those of the training split, found there where not given.
+    `path` stands in for the recipe's; `like` are examples of the training split, which say what the classes are.
     Raises UserError, which names the first example, where there is none, a text is empty, a label is missing, no number
     or outside the classes, or there is one class only.
     """
@@ -76,14 +78,21 @@ def read_examples(
     label_columns = settings.label_column if several else [settings.label_column]
     ids, texts, pairs, values, names = read_texts(settings, source, split, limit, label_columns)
     values = values if several else [value for (value,) in values]
+    refuse_other_kind(settings.task, values, where)
     missing = [is_missing(value) or any(map(is_missing, single(settings.task, [value]))) for value in values]
     complain(missing, ids, f"{where}: %s no label; leave such examples out")
-    if classes is None:
-        classes = find_classes(settings, values, names, where)
-    places = places_of(settings, values, names)
+    if like is None:
+        refuse_other_names(settings, names, where)
+        values, names = unfold_bits(settings, values, names, where)
+        classes, places = find_classes(settings, values, names, where), places_of(settings, values, names)
+    else:
+        classes, places = like.classes, places_of(settings, values, names) if names else like.places
+        values, _ = unfold_bits(settings, values, list(classes), where)
     labels = read_labels(settings.task, values, classes, places, ids, texts, where)
-    check_variety(settings.task, labels, classes, where, is_training=path is None and split == settings.split)
-    return Examples(ids, texts, pairs, labels, classes)
+    examples = Examples(ids, texts, pairs, labels, classes, places)
+    if path is None and split == settings.split:
+        check_variety(settings.task, examples, where)
+    return examples
 
 
 def read_texts(
@@ -98,7 +107,8 @@ def read_texts(
     if not rows:
         raise UserError(f"{where} holds no text")
     has_pairs, is_words = settings.text_pair_column is not None, settings.task == "tokens"
-    texts = [words_of(row[0]) if is_words else clean(row[0], where, "text_column") for row in rows]
+    read = words_in if is_words else clean
+    texts = [read(row[0], where, "text_column") for row in rows]
     pairs = [clean(row[1], where, "text_pair_column") for row in rows] if has_pairs else None
     empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
     complain(empty, ids, f"{where}: %s no text in it; leave such examples out")
@@ -130,9 +140,61 @@ def clean(text: Any, where: str, of: str) -> str:
     return clean_text(text or "")
 
 
+def words_in(value: Any, where: str, of: str) -> list[str]:
+    """The words of one example; raises UserError where there are none in it, but a number."""
+    if not isinstance(value, str | list | None):
+        raise UserError(f"{where}: {of} holds {type(value).__name__}, not words")
+    return words_of(value)
+
+
 def words_of(value: Any) -> list[Any]:
     """The words, or their labels, of one example: a list as it is, a string cut at its spaces."""
     return value.split() if isinstance(value, str) else list(value or [])
+
+
+def refuse_other_kind(task: str, values: list[Any], where: str) -> None:
+    """Raise UserError where labels are lists and the task has one for each text, or the other way round."""
+    wants_lists = task in ("multi_label", "tokens")
+    for value in values:
+        is_list = isinstance(value, list | tuple)
+        if wants_lists and not isinstance(value, list | tuple | str | None) and not is_missing(value):
+            raise UserError(f"{where}: label_column holds {type(value).__name__}, and finetune.task={task} needs lists")
+        if is_list and not wants_lists:
+            raise UserError(
+                f"{where}: label_column holds lists, which are for finetune.task=multi_label, or tokens where they are "
+                "the tags of words"
+            )
+
+
+def refuse_other_names(settings: "Finetune", names: list[str] | None, where: str) -> None:
+    """Raise UserError where the recipe keeps some of the dataset's own class names and changes others.
+
+    Its own ones may be put in another order; new ones, in the dataset's order, are other names for the same numbers.
+    """
+    wanted = settings.label_names
+    if names and wanted and set(wanted) & set(names) and set(wanted) - set(names):
+        raise UserError(
+            f"{where}: finetune.label_names ({', '.join(wanted[:20])}) are partly the dataset's own "
+            f"({', '.join(names[:20])}): give these, in any order, or as many new ones in this order"
+        )
+
+
+def unfold_bits(
+    settings: "Finetune", values: list[Any], names: list[str] | None, where: str
+) -> tuple[list[Any], list[str] | None]:
+    """Lists of 0 and 1, one for each class, as if each class had a column of its own; other labels as they are.
+
+    Such lists are all of one length, and one of them holds a number twice, which no list of classes does.
+    """
+    if settings.task != "multi_label" or not all(isinstance(value, list) for value in values):
+        return values, names
+    (length, *others), numbers = {len(value) for value in values}, {each for value in values for each in value}
+    if others or not numbers <= BINARY.keys() or not any(len(set(value)) < length for value in values):
+        return values, names
+    names = settings.label_names or names or list(map(str, range(length)))
+    if len(names) != length:
+        raise UserError(f"{where}: labels are {length} numbers of 0 and 1, and there are {len(names)} classes")
+    return [tuple(value) for value in values], names
 
 
 def complain(is_bad: list[bool], ids: list[str], message: str) -> None:
@@ -165,6 +227,8 @@ def find_classes(settings: "Finetune", values: list[Any], names: list[str] | Non
     if settings.label_names or names:
         return tuple(settings.label_names or names)
     found = set(map(plain, single(settings.task, values)))
+    if not found:
+        raise UserError(f"{where}: no example has a label; there is nothing to learn")
     if any(isinstance(value, int) and value < 0 for value in found):
         raise UserError(
             f"{where}: there is a label {min(found, key=repr)}; on the Hub it marks a hidden label; if it is a class, "
@@ -175,7 +239,14 @@ def find_classes(settings: "Finetune", values: list[Any], names: list[str] | Non
             f"{where}: there is a label {fractions[0]}; numbers with fractions are for finetune.task=regression"
         )
     numbers = list(map(str, sorted(value for value in found if isinstance(value, int))))
-    return (*numbers, *sorted({str(value) for value in found} - set(numbers)))
+    others = sorted({str(value) for value in found} - set(numbers))
+    words = [each for each in others if to_number(each) is None]
+    if words and len(words) < len(numbers + others) and all(word.lower() in NO_VALUE for word in words):
+        raise UserError(
+            f"{where}: besides numbers there is {words[0]!r}, which mostly means no label; leave such examples out, or "
+            "if it is a class, name all classes: finetune.label_names=[...]"
+        )
+    return (*numbers, *others)
 
 
 def places_of(settings: "Finetune", values: list[Any], names: list[str] | None) -> list[str] | None:
@@ -184,6 +255,8 @@ def places_of(settings: "Finetune", values: list[Any], names: list[str] | None) 
     None where labels are names, or were themselves made the classes: 0 is none of the classes 1 and 2.
     """
     known = settings.label_names or names
+    if names and set(known) <= set(names):
+        return names  # the recipe's order may be another one
     if names or (known and not {str(plain(value)) for value in single(settings.task, values)} <= set(known)):
         return known
     return None
@@ -255,14 +328,14 @@ def several_hot(value: Any, number_of: Callable[[Any], int], count: int) -> list
     return None if -1 in numbers else [float(number in numbers) for number in range(count)]
 
 
-def check_variety(task: str, labels: Any, classes: tuple[str, ...], where: str, is_training: bool) -> None:
-    """Raise UserError where a training split holds nothing to tell apart."""
-    if not is_training or task == "multi_label":
+def check_variety(task: str, examples: Examples, where: str) -> None:
+    """Raise UserError where examples have nothing to tell apart."""
+    if task == "multi_label":
         return
-    values = np.unique(np.concatenate(labels) if task == "tokens" else labels)
+    values = np.unique(np.concatenate(examples.labels) if task == "tokens" else examples.labels)
     if len(values) < 2:
-        what = f"one label only ({values[0]:g})" if task == "regression" else f"one class only ({classes[values[0]]})"
-        raise UserError(f"{where} has {what}; there is nothing to learn")
+        one = f"label only ({values[0]:g})" if task == "regression" else f"class only ({examples.classes[values[0]]})"
+        raise UserError(f"{where} has one {one}; there is nothing to learn")
 
 
 # ---- encoding --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,14 @@ def test_a_class_that_training_lacks_is_never_told(name: str) -> None:
     assert (BAGS["classification"][name](training)(training).argmax(1) == training.labels).all()
 
 
+@pytest.mark.parametrize("name", BAGS["multi_label"])
+def test_labels_are_learned_one_by_one(name: str) -> None:
+    texts = ["dull", "fine", "dull fine", "odd"] * 5
+    labels = np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 0]] * 5)  # the third all have, none the last
+    training = examples_of(texts, labels, ("dull", "fine", "every", "none"))
+    assert ((BAGS["multi_label"][name](training)(training) > 0.5) == labels).all()
+
+
 def test_regression_on_words() -> None:
     examples = examples_of(["dull", "fine", "fine fine", "dull dull"] * 5, [0, 1, 1, 0] * 5, ("grade",))
     for build in BAGS["regression"].values():

@@ -69,7 +69,14 @@ def test_pairs_and_texts_of_any_model(tiny_run: Path, tmp_path: Path, capsys: py
     assert "of 2 pairs" in out
     assert "of 4 pairs" in out
     swapped = [{"sentence_good": row["sentence_bad"], "sentence_bad": row["sentence_good"]} for row in pairs]
-    (tmp_path / "swapped.jsonl").write_text("\n".join(map(json.dumps, swapped)))
+    swapped[0]["sentence_good"] += "\u2028"  # ends a line for str.splitlines, not in JSON lines
+    (tmp_path / "swapped.jsonl").write_text("\n\n".join(json.dumps(row, ensure_ascii=False) for row in swapped))
+    again = tmp_path / "blimp" / "more"
+    again.mkdir()
+    (again / "order.jsonl").write_text((tmp_path / "swapped.jsonl").read_text())
+    every = probe(str(tiny_run / "model"), pairs=str(folder))["acceptability"]
+    assert every["pairs"] == 6
+    assert set(every["files"]) == {"again", "order", "more/order"}
     one = probe(str(tiny_run / "model"), pairs=str(folder / "order.jsonl"))["acceptability"]
     other = probe(str(tiny_run / "model"), pairs=str(tmp_path / "swapped.jsonl"))["acceptability"]
     assert one["accuracy"] + other["accuracy"] == 1

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pyarrow.parquet import read_table
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, BertConfig, BertForMaskedLM
+from transformers import AutoConfig, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.evaluate import read_test
@@ -104,6 +104,10 @@ def test_every_task(
     results = json.loads((run / "results.json").read_text())
     losses = [row["loss"] for row in read_metrics(run, "finetune", "train")]
     assert sum(losses[-4:]) < sum(losses[:4])
+    mistakes = results["evaluate"]["mistakes"]
+    assert all(set(row) >= {"id", "text", "label", "prediction"} for row in mistakes)
+    wrong = results["evaluate"].get("accuracy", 0) < 1  # of a regression all are
+    assert bool(mistakes) == wrong
     table = read_table(run / "predictions.parquet")
     assert table.num_rows == results["evaluate"]["examples"] == 24
     config = AutoConfig.from_pretrained(run / "finetuned")
@@ -137,11 +141,15 @@ def test_every_task(
     answer = answers[0] if isinstance(answers, list) and kind != "words" else answers
     assert {
         "classes": lambda: answer["label"] == told["label"],
-        "pairs": lambda: answer["label"] == told["label"],
-        "regression": lambda: answer["score"] == pytest.approx(told["value"], abs=1e-4),
-        "sets": lambda: answer["score"] == pytest.approx(max(told["probabilities"].values()), abs=1e-4),
+        "pairs": lambda: (answer["label"], answer["score"]) == (told["label"], near(told["probability"])),
+        "regression": lambda: answer["score"] == near(told["value"]),
+        "sets": lambda: answer["score"] == near(max(told["probabilities"].values())),
         "words": lambda: [found["entity_group"] for found in answer] == [tag[2:] for tag in told["tags"] if tag != "O"],
     }[kind]()
+
+
+def near(value: float) -> Any:  # noqa: ANN401
+    return pytest.approx(value, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -186,12 +194,34 @@ def test_a_mistake_is_one_message_before_any_training(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+def test_a_model_that_counts_positions_from_the_padding_reads_less(
+    tiny_run: Path, data: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=34, pad_token_id=tokenizer.pad_token_id, type_vocab_size=2,
+        **sizes,
+    )  # fmt: skip
+    assert tokenizer.pad_token_id == 0  # so 33 are left
+    RobertaForMaskedLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    recipe = write_recipe(tmp_path, data, init=str(tmp_path / "model"), label_column="verdict", epochs=1)
+    assert run_here("finetune", recipe, "finetune.max_length=34") == 2
+    assert "finetune.max_length is 34, but the model in" in (error := capsys.readouterr().err)
+    assert "reads 33" in error
+    assert run_here("finetune", recipe, "finetune.max_length=33") == 0, capsys.readouterr().err
+    assert run_here("predict", tmp_path / "run" / "finetuned", "a fine film " * 50) == 0
+
+
 def test_several_seeds_are_told_with_their_spread(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"label_column": "verdict", "pooling": "mean", "seeds": 3, "epochs": 2}
+    more = write_rows(tmp_path / "more.jsonl", [{"text": f"{row['text']} again"} for row in rows_of(8)])
+    settings = {"label_column": "verdict", "pooling": "mean", "seeds": 3, "epochs": 2, "unlabelled": {"path": more}}
     recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
     assert run_here("run", recipe) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.count("NB-SVM labelled 8 texts") == 1
     run = tmp_path / "run"
     results = json.loads((run / "results.json").read_text())
     each = [figures["validation"]["accuracy"] for figures in results["finetune"]["seeds"]]
@@ -234,6 +264,23 @@ def test_unlabelled_texts_are_learned_from_too(
     assert "layer_decay is for adamw" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["classes", "words"])
+def test_the_micro_batch_changes_no_figure(
+    kind: str, data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = []
+    for size in (8, 2):
+        settings = TASKS[kind] | {"epochs": 1, "micro_batch_size": size}
+        (tmp_path / str(size)).mkdir()
+        recipe = write_recipe(tmp_path / str(size), data, init=str(tiny_modern_run), **settings)
+        assert run_here("finetune", recipe) == 0, capsys.readouterr().err
+        logged.append(read_metrics(tmp_path / str(size) / "run", "finetune", "train"))
+    for row, expected in zip(*logged, strict=True):
+        assert row["loss"] == pytest.approx(expected["loss"], abs=2e-5)
+        assert row["accuracy"] == pytest.approx(expected["accuracy"])
+        assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
+
+
 def test_training_ends_where_nothing_better_comes(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,7 +288,8 @@ def test_training_ends_where_nothing_better_comes(
     recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
     assert run_here("finetune", recipe) == 0, capsys.readouterr().err
     assert len(read_metrics(tmp_path / "run", "finetune", "validation")) == 2
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]["best_epoch"] == 1
+    figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
+    assert (figures["best_epoch"], figures["epochs"]) == (1, 2)
 
 
 def test_a_validation_file_is_used_and_all_examples_train(
@@ -253,6 +301,13 @@ def test_a_validation_file_is_used_and_all_examples_train(
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
     assert (figures["examples"], figures["validation"]["examples"]) == (60, 24)
     assert figures["epochs"] == 3  # 8 steps each
+    capsys.readouterr()
+    folder = Path(data[1]).parent
+    elsewhere = f"{folder}/../{folder.name}/test.jsonl"  # the same place, written otherwise
+    flattered = (f"output_dir={tmp_path / 'flattered'}", f"evaluate.path={elsewhere}")
+    assert run_here("finetune", recipe, *flattered) == 0
+    assert run_here("evaluate", recipe, *flattered) == 0, capsys.readouterr().err
+    assert "the best epoch was chosen on these very texts" in capsys.readouterr().out
 
 
 def test_every_word_has_its_own_tag(
@@ -303,5 +358,5 @@ def test_one_file_is_enough_where_a_part_is_set_aside(
     assert (tmp_path / "aside" / "report.html").is_file()
     recipe = load_recipe(str(file), list(given))
     training, validation = read_parts(recipe)
-    test = read_test(recipe, training.classes)
+    test = read_test(recipe, training)
     assert sorted(training.ids + validation.ids + test.ids) == sorted(f"train/{number}" for number in range(60))

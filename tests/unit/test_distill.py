@@ -13,7 +13,8 @@ from bertpre.data.labelled import Examples, encode_examples, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.distill import Teacher, encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
-from bertpre.recipe import Finetune
+from bertpre.finetune import read_further, read_parts
+from bertpre.recipe import Finetune, Recipe
 from bertpre.training.tasks import Task, TaskObjective, TaskOutput
 from tests.unit.test_labelled import write_rows
 
@@ -35,7 +36,7 @@ def test_what_is_known_is_left_out(tmp_path: Path) -> None:
     training = read_examples(settings, "train")
     validation = training.subset([])
     validation.texts.append("fine three")
-    unlabelled = read_unlabelled(settings, training, validation)
+    unlabelled = read_unlabelled(settings, [training, validation])
     assert unlabelled.texts == ["dull two", "fine two"]
     assert unlabelled.ids == ["train/1", "train/2"]
 
@@ -44,7 +45,16 @@ def test_what_is_held_out_is_left_out(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, ["dull one", "fine one"], held_out="train")
     training = read_examples(settings, "train").subset([0, 1])
     with pytest.raises(UserError, match=r"every text of .*other.jsonl \(split train\) is labelled or held out"):
-        read_unlabelled(settings, training, None)
+        read_unlabelled(settings, [training])
+
+
+def test_what_is_set_aside_to_test_on_is_left_out(tmp_path: Path) -> None:
+    rows = [{"text": f"dull {number}", "label": number % 2} for number in range(60)]
+    path = write_rows(tmp_path / "train.jsonl", rows)
+    more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows] + [{"text": "fine"}])
+    tuning = {"path": path, "init": "a/model", "test_fraction": 0.3, "unlabelled": {"path": more}}
+    recipe = Recipe(output_dir="out", finetune=tuning | {"validation_fraction": 0.2})
+    assert read_further(recipe, *read_parts(recipe)).texts == ["fine"]
 
 
 def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
@@ -52,7 +62,7 @@ def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "train.jsonl", rows)
     other = write_rows(tmp_path / "other.jsonl", [{"text": "dull", "other": each} for each in ("x", "y")])
     settings = Finetune(path=path, text_pair_column="other", unlabelled={"path": other})
-    unlabelled = read_unlabelled(settings, read_examples(settings, "train"), None)
+    unlabelled = read_unlabelled(settings, [read_examples(settings, "train")])
     assert (unlabelled.texts, unlabelled.pairs) == (["dull"], ["y"])
 
 
@@ -76,7 +86,7 @@ def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
     settings = settings_with(tmp_path, [long, "fine two"], max_length=8).model_copy(update={"max_length": 10})
     training = read_examples(settings, "train")
     training.texts[0] = long + " two"
-    unlabelled = read_unlabelled(settings, training, None)
+    unlabelled = read_unlabelled(settings, [training])
     encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
     assert encoded.taught == 2
     assert encoded.lengths.tolist() == [8, 4, 10] + [4] * 7

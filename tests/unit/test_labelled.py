@@ -30,7 +30,7 @@ from bertpre.data.labelled import (
 )
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
-from bertpre.finetune import TrainingBatches, split_off_validation
+from bertpre.finetune import TrainingBatches, read_parts, split_off_validation
 from bertpre.recipe import Finetune, Recipe
 
 WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
@@ -108,6 +108,65 @@ def test_the_dataset_names_the_classes(tmp_path: Path) -> None:
     assert (renamed.classes, renamed.labels.tolist()) == (("bad", "good"), [1, 0])
 
 
+def test_the_recipe_may_put_the_datasets_names_in_another_order(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["spam", "ham", "unsure"])})
+    Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features).to_parquet(tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    read = read_examples(Finetune(path=path, label_names=["ham", "spam"]), "train")
+    assert (read.classes, read.labels.tolist()) == (("ham", "spam"), [1, 0])
+    with pytest.raises(
+        UserError, match=r"label_names \(ham, junk\) are partly the dataset's own \(spam, ham, unsure\)"
+    ):
+        read_examples(Finetune(path=path, label_names=["ham", "junk"]), "train")
+
+
+@pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
+def test_lists_of_0_and_1_have_a_place_for_each_class(names: list[str] | None, tmp_path: Path) -> None:
+    rows = [{"text": f"t{row}", "label": row} for row in ([0, 1, 0], [1, 1, 0], [0, 0, 1])]
+    settings = Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label", label_names=names)
+    read = read_examples(settings, "train")
+    assert read.classes == tuple(names or ("0", "1", "2"))
+    assert read.labels.tolist() == [row["label"] for row in rows]
+    other = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": [0, 0, 1]}])
+    assert read_examples(settings, "train", path=other, like=read).labels.tolist() == [[0, 0, 1]]
+    with pytest.raises(UserError, match="labels are 3 numbers of 0 and 1, and there are 2 classes"):
+        read_examples(settings.model_copy(update={"label_names": ["a", "b"]}), "train")
+
+
+def test_what_numbers_mean_is_decided_on_the_training_split(tmp_path: Path) -> None:
+    stars = ["1", "2", "3"]
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in (0, 1, 2)])
+    other = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": label} for label in (1, 2)])
+    settings = Finetune(path=path, label_names=stars)
+    read = read_examples(settings, "train")
+    assert read.labels.tolist() == [0, 1, 2]
+    assert read_examples(settings, "train", path=other, like=read.subset([2, 0])).labels.tolist() == [1, 2]
+    named = read_examples(settings, "train", path=other)  # these alone would be names
+    assert named.labels.tolist() == [0, 1]
+    with pytest.raises(UserError, match=r"outside the classes \(1, 2, 3\): 0"):
+        read_examples(settings, "train", path=path, like=named)
+
+
+def test_in_tables_words_for_nothing_are_texts_and_classes(tmp_path: Path) -> None:
+    rows = [{"text": "null", "label": "None"}, {"text": "NA", "label": "Billing"}]
+    for place in (write_rows(tmp_path / "train.csv", rows), str(tmp_path)):  # the file, and its folder
+        read = read_examples(Finetune(path=place), "train")
+        assert (read.texts, read.classes) == (["null", "NA"], ("Billing", "None"))
+    numbers = write_rows(tmp_path / "b.tsv", [{"text": "t", "label": label} for label in (1, 0, "NA")])
+    with pytest.raises(UserError, match="besides numbers there is 'NA', which mostly means no label"):
+        read_examples(Finetune(path=numbers), "train")
+
+
+def test_a_mark_that_is_never_closed_swallows_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n')
+    with pytest.raises(UserError, match="begins with a quotation mark and goes on over tabs and line ends"):
+        read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
+    rows = [{"text": 'he said "no",\nthen left', "label": 0}, {"text": "a\ttab", "label": 1}]
+    assert read_examples(Finetune(path=write_rows(tmp_path / "b.tsv", rows)), "train").texts[0] == rows[0]["text"]
+
+
 @pytest.mark.parametrize("task", ["classification", "multi_label"])
 def test_names_that_are_numbers_are_no_places(task: str, tmp_path: Path) -> None:
     from datasets import ClassLabel, Dataset, Features, Sequence, Value
@@ -129,7 +188,7 @@ def test_a_value_that_training_lacks_is_outside_the_classes(tmp_path: Path) -> N
     training = read_examples(settings, "train")
     assert training.classes == ("1", "2", "5")
     with pytest.raises(UserError, match=r"outside the classes \(1, 2, 5\): 0"):
-        read_examples(settings, "train", path=other, classes=training.classes)
+        read_examples(settings, "train", path=other, like=training)
 
 
 def test_a_number_written_as_text_is_the_same_class(tmp_path: Path) -> None:
@@ -196,6 +255,10 @@ def test_a_limited_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
         ({"task": "tokens"}, ["A", "A", "A"], "has one class only (A)"),
         ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "example train/1 has a label outside"),
         ({"task": "multi_label"}, [["a"], ["b", None], []], "example train/1 has no label"),
+        ({"task": "multi_label"}, [[], [], []], "no example has a label"),
+        ({"task": "multi_label"}, [1, 0, 1], "label_column holds int, and finetune.task=multi_label needs lists"),
+        ({"task": "tokens"}, [1, 0, 1], "label_column holds int, and finetune.task=tokens needs lists"),
+        ({}, [["a"], ["b"], []], "label_column holds lists, which are for finetune.task=multi_label"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_refused(
@@ -219,14 +282,17 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         read_examples(Finetune(path=path, text_pair_column="b"), "train")
     with pytest.raises(UserError, match="text_column holds int, not text"):
         read_examples(Finetune(path=path, text_column="label", label_column="text"), "train")
+    with pytest.raises(UserError, match="text_column holds int, not words"):
+        read_examples(Finetune(path=path, task="tokens", text_column="label", label_column="text"), "train")
 
 
 def test_another_split_is_read_with_the_classes_of_the_first(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": "b"}])
     settings = Finetune(path="sample")
-    assert read_examples(settings, "train", path=path, classes=("a", "b")).labels.tolist() == [1]
+    training = replace(examples_of(["t"]), classes=("a", "b"))
+    assert read_examples(settings, "train", path=path, like=training).labels.tolist() == [1]
     with pytest.raises(UserError, match="outside the classes"):
-        read_examples(settings, "train", path=path, classes=("a", "c"))
+        read_examples(settings, "train", path=path, like=replace(training, classes=("a", "c")))
 
 
 # ---- the validation part ---------------------------------------------------------------------------------------------
@@ -262,8 +328,8 @@ def test_a_validation_part_too_small_is_refused(options: dict[str, Any], count: 
 
 
 def test_without_validation_all_examples_train() -> None:
-    examples = examples_of(["a", "b"])
-    assert split_off_validation(recipe_of(validation_fraction=0), examples) == (examples, None)
+    training, validation = read_parts(recipe_of(validation_fraction=0))
+    assert (len(training), validation) == (len(read_examples(Finetune(path="sample"), "train")), None)
 
 
 # ---- encoding --------------------------------------------------------------------------------------------------------
@@ -408,7 +474,7 @@ def test_a_batch_that_processes_cannot_share_is_refused(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Accelerator, "num_processes", 3)
-    with pytest.raises(UserError, match="finetune.batch_size is 4: it must be a multiple of the number of processes"):
+    with pytest.raises(UserError, match="finetune.batch_size is 4: it must be a multiple of micro_batch_size"):
         training_batches(tokenizer, 37)
 
 

@@ -34,6 +34,15 @@ def test_classes_as_scikit_learn_has_them(count: int) -> None:
     assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.01)
 
 
+def test_a_class_that_is_nowhere_is_no_part_of_the_mean() -> None:
+    labels = np.array([0, 1, 3, 3])
+    figures = score("classification", labels, np.eye(4)[[0, 3, 3, 3]], tuple("abcd"))
+    assert figures["f1"] == pytest.approx(metrics.f1_score(labels, [0, 3, 3, 3], average="macro"))
+    every = np.arange(50)
+    low, high = intervals("classification", every, np.eye(50)[every], tuple(map(str, every)))["f1"]
+    assert (low, high) == (1, 1)
+
+
 def test_many_classes_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, outputs = np.array([0, 1, 1] * 30), np.eye(2)[[0, 1, 0] * 30]
     whole = intervals("classification", labels, outputs, ("a", "b"))
@@ -74,6 +83,8 @@ def test_several_labels_as_scikit_learn_has_them() -> None:
     assert figures["f1"] == pytest.approx(metrics.f1_score(labels, chosen, average="micro"))
     assert figures["f1_macro"] == pytest.approx(metrics.f1_score(labels, chosen, average="macro"))
     assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(labels, chosen))
+    brier = metrics.brier_score_loss(labels.ravel(), probabilities.ravel())
+    assert figures["calibration"]["brier"] == pytest.approx(2 * brier)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +96,7 @@ def test_several_labels_as_scikit_learn_has_them() -> None:
         ("S-LOC B-PER E-PER O", {("LOC", 0, 1), ("PER", 1, 3)}),
         ("S-LOC I-LOC", {("LOC", 0, 1), ("LOC", 1, 2)}),
         ("B-LOC E-LOC E-LOC", {("LOC", 0, 2), ("LOC", 2, 3)}),
+        ("U-LOC B-PER I-PER L-PER O", {("LOC", 0, 1), ("PER", 1, 4)}),
         ("O O", set()),
     ],
 )
@@ -99,6 +111,7 @@ def test_an_entity_counts_whole() -> None:
     figures = score("tokens", labels, outputs, classes)
     assert figures["accuracy"] == pytest.approx(4 / 5)
     assert figures["f1"] == pytest.approx(0.5)  # one of two, of two
+    assert figures["calibration"]["expected_error"] == pytest.approx(1 / 5)
     assert figures["per_class"] == {"PER": {"precision": 0.5, "recall": 0.5, "f1": 0.5, "examples": 2}}
     lone = score("tokens", [np.array([0, 2])], [np.eye(3)[[0, 2]]], ("B-PER", "I-PER", "S"))  # a tag without a kind
     assert lone["f1"] == 1
