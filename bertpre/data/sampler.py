@@ -113,8 +113,8 @@ class PairDataset:
         number, place, a_start, a_end, b_start, b_end, label = row
         shard = self.shards[number]
         a = shard.tokens[a_start:a_end]
-        if self.kind == "none":
-            a = np.insert(a, self.documents_begin(shard, a_start, a_end), self.sep_token_id)
+        if self.kind == "none" and len(places := self.documents_begin(shard, a_start, a_end)):
+            a = np.insert(a, places, self.sep_token_id)
         return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place))
 
     @staticmethod
