@@ -12,8 +12,8 @@ import time
 
 from bertpre.bags import Predictor, words_classifier
 from bertpre.data.labelled import Examples, read_examples
-from bertpre.finetune import split_off_validation
 from bertpre.recipe import Finetune, Recipe
+from bertpre.splits import split_off_validation
 
 BLOCKS = {"reviews": 1, "blocks": 125}
 

@@ -127,9 +127,10 @@ def words_sets(training: Examples, longest: int = 1) -> Predictor:
 
     vectorizer, found = tfidf(training, longest)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a label that all texts have, or none: it is told as it is
+        warnings.filterwarnings("ignore", message="Label .* is present in all")  # and none: it is told as it is
         classifier = OneVsRestClassifier(LogisticRegression(C=10, max_iter=1000)).fit(found, training.labels)
-    return lambda examples: classifier.predict_proba(vectorizer.transform(together(examples)))
+    count = len(training.classes)  # of one class scikit-learn gives its opposite too
+    return lambda examples: classifier.predict_proba(vectorizer.transform(together(examples)))[:, -count:]
 
 
 def nbsvm_sets(training: Examples) -> Predictor:

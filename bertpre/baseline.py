@@ -6,14 +6,15 @@ from typing import Any
 from bertpre.bags import BAGS, Predictor
 from bertpre.data.labelled import Examples
 from bertpre.errors import UserError
-from bertpre.evaluate import apply, read_test
-from bertpre.finetune import Fitted, encode_once, fit, read_further, read_parts, require_finetune
+from bertpre.evaluate import apply
+from bertpre.finetune import Fitted, encode_once, fit
 from bertpre.recipe import METRICS, Recipe
 from bertpre.report import write_report
 from bertpre.report_evaluation import own_row
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
 from bertpre.scores import score
+from bertpre.splits import read_further, read_parts, read_test, require_finetune
 from bertpre.training.trackers import MetricsLog
 
 
@@ -29,8 +30,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     if settings.task not in BAGS:
         raise UserError(f"baselines are for {', '.join(BAGS)}; finetune.task is {settings.task}")
     folder = claim(recipe)
-    training, validation = read_parts(recipe)
-    test = read_test(recipe, training)
+    parts = read_parts(recipe)
+    training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
     rows: dict[str, Any] = {}
     for name, train in BAGS[settings.task].items():
         start = time.perf_counter()
@@ -40,7 +41,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     if (folder / "tokenizer").exists():
         start, accelerator = time.perf_counter(), start_accelerator()
         log = MetricsLog(folder / "metrics.jsonl", "no pretraining", accelerator.is_main_process)
-        unlabelled = read_further(recipe, training, validation)
+        unlabelled = read_further(recipe, parts)
         encode = encode_once(settings, training, unlabelled, accelerator)
         fitted = fit(recipe, training, validation, encode, "random", recipe.seed, accelerator, log)
         row = measured(settings.task, predictor(recipe, fitted), None, test)

@@ -9,13 +9,13 @@ import numpy as np
 from bertpre.baseline import predictor
 from bertpre.data.labelled import Examples
 from bertpre.errors import UserError
-from bertpre.evaluate import read_test
-from bertpre.finetune import encode_once, fingerprint, fit, read_parts, require_finetune
+from bertpre.finetune import encode_once, fingerprint, fit
 from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
 from bertpre.scores import score, spread
+from bertpre.splits import read_parts, read_test, require_finetune
 from bertpre.training.trackers import MetricsLog
 
 FRACTIONS = (0.004, 0.02, 0.1, 1.0)  # 0.4 %: Sun et al. 2019, section 5.5
@@ -44,9 +44,10 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
         "unlabelled": None,
     }
     recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=without)})
-    everything, _ = read_parts(recipe)
+    parts = read_parts(recipe)
+    everything = parts.training
     shares = {share: [draw(everything, share, recipe.seed + n) for n in range(settings.seeds)] for share in fractions}
-    test = read_test(recipe, everything)
+    test = read_test(recipe, parts)
     told = fingerprint(recipe) + str(settings.seeds)
     rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == told]
     inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]

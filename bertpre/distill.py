@@ -8,7 +8,8 @@ import numpy as np
 
 from bertpre.bags import nbsvm_chances, nbsvm_weights
 from bertpre.data.corpus import held_out_place
-from bertpre.data.labelled import Encoded, Examples, encode_examples, in_slices, read_texts, tokenize
+from bertpre.data.encoding import Encoded, encode_examples, in_slices, tokenize
+from bertpre.data.labelled import Examples, read_texts
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:

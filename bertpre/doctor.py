@@ -85,8 +85,8 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
 
 def label_lines(recipe: Recipe) -> Iterator[str]:
     """How many examples there are to learn from, to choose the best epoch on, and to test on."""
-    training, validation = read_parts(recipe)
-    test = read_test(recipe, training)
+    parts = read_parts(recipe)
+    training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
     held = f"{len(validation):,} to choose the best epoch on" if validation else "none to choose the best epoch on"
     yield f"{len(training):,} examples to learn from, {held}, {len(test):,} to test on"
     if recipe.finetune.task in ("classification", "multi_label"):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bertpre.bags import words_classifier
-from bertpre.data.labelled import Examples, encode_examples, read_examples
+from bertpre.data.encoding import encode_examples
+from bertpre.data.labelled import Examples
 from bertpre.errors import UserError
-from bertpre.finetune import read_parts, require_finetune, set_aside, validation_place
 from bertpre.inference import infer, true_labels
 from bertpre.mistakes import worst_mistakes
 from bertpre.recipe import METRICS, Recipe
@@ -17,6 +17,7 @@ from bertpre.report import write_report
 from bertpre.run_directory import claim, read_results, write_results
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.scores import intervals, score, spread
+from bertpre.splits import chosen_on_test, read_parts, read_test, require_finetune
 from bertpre.starting_point import load_own_tokenizer, match_inputs
 from bertpre.training.tasks import Task
 
@@ -32,11 +33,10 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     settings, folder = require_finetune(recipe), claim(recipe)
     if not (folder / "finetuned").exists():
         raise UserError(f"no classifier in {folder}/finetuned: run `bertpre finetune` first")
-    start = time.perf_counter()
-    training, _ = read_parts(recipe)
-    test = read_test(recipe, training)
-    is_elsewhere = settings.validation_path or settings.validation_split
-    if is_elsewhere and same_place(test_place(recipe), validation_place(settings)):
+    start, _ = time.perf_counter(), start_accelerator()  # which keeps the libraries' bars off the screen
+    parts = read_parts(recipe)
+    test = read_test(recipe, parts)
+    if chosen_on_test(recipe):
         print("evaluate: the best epoch was chosen on these very texts: what follows is flattered")
     labels, outputs = predict_test(recipe, folder / "finetuned", test)
     figures = score(settings.task, labels, outputs, test.classes)
@@ -48,41 +48,13 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     figures["seconds"] = time.perf_counter() - start
     if recipe.evaluate.bag_of_words and settings.task == "classification":
         before = time.perf_counter()
-        predicted = words_classifier(training)(test)
+        predicted = words_classifier(parts.training)(test)
         words = score(settings.task, test.labels, predicted, test.classes)
         figures["bag_of_words"] = {"accuracy": words["accuracy"], "seconds": time.perf_counter() - before}
     write_results(folder, "evaluate", figures)
     write_report(folder, recipe)
     print(f"evaluate: {summary(settings.task, figures)} on {len(test):,} test texts")
     return figures
-
-
-def read_test(recipe: Recipe, training: Examples) -> Examples:
-    """The test texts, with the training split's classes.
-
-    Raises UserError where there are none, or they are those of the training.
-    """
-    settings, wanted = recipe.finetune, recipe.evaluate
-    if settings.test_fraction:
-        return set_aside(recipe, read_examples(settings, settings.split, settings.limit))[1]
-    path, split = place = test_place(recipe)
-    if same_place(place, (settings.path, settings.split)):
-        raise UserError(
-            f"evaluate: {path} (split {split}) is what the classifier learns from: give other texts with "
-            "evaluate.path or evaluate.split, or set a part of them aside with finetune.test_fraction=0.1"
-        )
-    return read_examples(settings, split, wanted.limit, path=path, like=training)
-
-
-def test_place(recipe: Recipe) -> tuple[str, str]:
-    """Path and split of the test texts."""
-    path = recipe.evaluate.path or recipe.finetune.path
-    return path, recipe.evaluate.split or ("train" if Path(path).is_file() else "test")
-
-
-def same_place(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether two pairs of path and split are the same, however the path is written."""
-    return Path(one[0]).resolve() == Path(other[0]).resolve() and one[1] == other[1]
 
 
 def predict_test(recipe: Recipe, folder: Path, test: Examples) -> tuple[Any, Any]:

@@ -13,23 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from accelerate import Accelerator
 
-from bertpre.data.labelled import (
-    Encoded,
-    Examples,
-    check_variety,
-    collate,
-    encode_examples,
-    in_slices,
-    read_examples,
-)
+from bertpre.data.encoding import Encoded, collate, encode_examples, in_slices
+from bertpre.data.labelled import Examples
 from bertpre.data.sampler import Position, micro_batch_size
-from bertpre.distill import encode_and_teach, read_unlabelled
-from bertpre.errors import UserError
+from bertpre.distill import encode_and_teach
 from bertpre.inference import measure_model
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import FREE, claim, one_at_a_time, write_manifest, write_results, write_text
 from bertpre.runtime import choose_compile, choose_dtype, is_worth_compiling, manifest, start_accelerator
 from bertpre.scores import spread
+from bertpre.splits import read_further, read_parts, require_finetune
 from bertpre.starting_point import load_start
 from bertpre.training.guards import SpikeWatch
 from bertpre.training.metrics import Batch
@@ -69,13 +62,13 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
         claim(recipe)
     accelerator.wait_for_everyone()
     start, folder = time.perf_counter(), Path(recipe.output_dir)
-    training, validation = read_parts(recipe)
-    unlabelled = read_further(recipe, training, validation)
+    parts = read_parts(recipe)
+    unlabelled = read_further(recipe, parts)
     if accelerator.is_main_process:
-        print_doubts(recipe, validation)
-    encode = encode_once(settings, training, unlabelled, accelerator)
+        print_doubts(recipe, parts.validation)
+    encode = encode_once(settings, parts.training, unlabelled, accelerator)
     seeds = range(recipe.seed, recipe.seed + settings.seeds)
-    each = [fit_seed(recipe, training, validation, encode, seed, accelerator) for seed in seeds]
+    each = [fit_seed(recipe, parts.training, parts.validation, encode, seed, accelerator) for seed in seeds]
     best = best_of(each, settings)
     figures = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
     if unlabelled is not None:
@@ -109,90 +102,6 @@ def print_doubts(recipe: Recipe, validation: Examples | None) -> None:
             f"finetune: only {len(validation)} examples choose the best epoch: give a larger validation_fraction, or "
             "0, which keeps the last one"
         )
-
-
-def require_finetune(recipe: Recipe) -> Finetune:
-    """The recipe's finetune section; raises UserError where it has none."""
-    if recipe.finetune is None:
-        raise UserError("this recipe has no finetune section: say which labelled texts with finetune.path=...")
-    return recipe.finetune
-
-
-def read_parts(recipe: Recipe) -> tuple[Examples, Examples | None]:
-    """Training and validation part, checked; None where the recipe wants no validation."""
-    settings = require_finetune(recipe)
-    training, validation = read_examples(settings, settings.split, settings.limit), None
-    if settings.test_fraction:
-        training, _ = set_aside(recipe, training)
-    if settings.validation_path or settings.validation_split:
-        path, split = validation_place(settings)
-        validation = read_examples(settings, split, path=path, like=training)
-    elif settings.validation_fraction:
-        training, validation = split_off_validation(recipe, training)
-    check_variety(settings.task, training, f"finetune: what is left of {settings.path} to learn from")
-    if validation is not None:
-        check_variety(settings.task, validation, "finetune: the validation part")
-    return training, validation
-
-
-def validation_place(settings: Finetune) -> tuple[str, str]:
-    """Path and split of the validation texts, where they are no part of the training split."""
-    return settings.validation_path or settings.path, settings.validation_split or "train"
-
-
-def read_further(recipe: Recipe, training: Examples, validation: Examples | None) -> Examples | None:
-    """The recipe's texts without labels, less those of any part of the labelled ones; None where it has none."""
-    settings = recipe.finetune
-    if settings.unlabelled is None:
-        return None
-    parts = [training, *([validation] if validation is not None else [])]
-    if settings.test_fraction:
-        parts.append(set_aside(recipe, read_examples(settings, settings.split, settings.limit))[1])
-    return read_unlabelled(settings, parts)
-
-
-def set_aside(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
-    """What is trained on, and the part `finetune.test_fraction` that is only tested on, both in their order."""
-    settings = recipe.finetune
-    is_test = drawn(
-        examples, settings.test_fraction, settings.validation_block, (recipe.seed, 4), "finetune.test_fraction"
-    )
-    training, test = (examples.subset(np.flatnonzero(is_test == out)) for out in (False, True))
-    return training, test
-
-
-def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
-    """Training and validation part, drawn by the recipe's seed alone, in blocks of neighbouring examples.
-
-    Raises UserError where the validation part would be empty, or too small to measure on.
-    """
-    settings = recipe.finetune
-    share = settings.validation_fraction
-    is_held_out = drawn(examples, share, settings.validation_block, (recipe.seed, 1), "finetune.validation_fraction")
-    shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
-    training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
-    fewest = {"classification": 2, "regression": 3}.get(settings.task, 0)  # two points always lie on a line
-    if fewest and len(np.unique(validation.labels)) < fewest:
-        what = "one class only" if settings.task == "classification" else f"fewer than {fewest} different numbers"
-        raise UserError(
-            f"finetune.validation_fraction: {share} of {len(examples)} examples is too small a validation part: it has "
-            f"{what}; give more examples or a larger fraction, or 0 to keep the last epoch"
-        )
-    return training, validation
-
-
-def drawn(examples: Examples, share: float, block: int, seed: tuple[int, int], key: str) -> np.ndarray:
-    """Which examples (N,) are in a share of them, in blocks of neighbours; raises UserError where there are none."""
-    blocks = np.arange(len(examples)) // block
-    order = np.random.default_rng(seed).permutation(blocks[-1] + 1)
-    count = round(len(order) * share)
-    if not 0 < count < len(order):
-        blockwise = f", in finetune.validation_block={block} together," if block > 1 else ""
-        raise UserError(
-            f"{key}: {share} of {len(examples)} examples{blockwise} leaves nothing to measure on; give more examples "
-            "or a larger fraction, or 0 to do without"
-        )
-    return np.isin(blocks, order[:count])
 
 
 # ---- seeds -----------------------------------------------------------------------------------------------------------

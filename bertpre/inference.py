@@ -8,7 +8,8 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from bertpre.data.labelled import IGNORED, Encoded, collate, in_slices
+from bertpre.data.encoding import Encoded, collate, in_slices
+from bertpre.data.masking import IGNORED
 from bertpre.scores import score
 from bertpre.training.tasks import Task
 

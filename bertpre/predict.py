@@ -14,7 +14,8 @@ import torch
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import READERS, ending, open_table
-from bertpre.data.labelled import Examples, clean, encode_examples, words_in, words_of
+from bertpre.data.encoding import encode_examples
+from bertpre.data.labelled import Examples, text_in, words_in, words_of
 from bertpre.errors import UserError
 from bertpre.inference import infer
 from bertpre.recipe import Finetune
@@ -66,11 +67,10 @@ def read_texts(file: str | None, settings: Finetune) -> Iterator[Text]:
         yield from read_lines(file)
         return
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
-    table = open_table(file, None, "train", "--file")
-    read = words_in if settings.task == "tokens" else clean
+    table, read = open_table(file, None, "train", "--file"), words_in if settings.task == "tokens" else text_in
     for row in table.rows([(key, name) for key, name in named if name is not None]):
-        values = tuple(read(value, f"--file {file}", key) for value, (key, _) in zip(row, named, strict=False))
-        yield values if len(values) > 1 else values[0]
+        texts = tuple(read(value, f"--file {file}", key) for value, (key, _) in zip(row, named, strict=False))
+        yield texts if len(texts) > 1 else texts[0]
 
 
 def in_a_line(text: Text) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.labelled import Template, padded, whole_backend
+from bertpre.data.encoding import Template, padded, whole_backend
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.run_directory import model_of

@@ -232,6 +232,10 @@ class Finetune(Section):
             raise ValueError("several label_column are for the task multi_label")
         if isinstance(self.label_column, list) and self.label_names not in (None, self.label_column):
             raise ValueError("several label_column name the labels themselves: leave label_names out")
+        if self.micro_batch_size and self.batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"batch_size is {self.batch_size}, no multiple of micro_batch_size ({self.micro_batch_size})"
+            )
         if self.layer_decay != 1 and self.optimizer == "muon":
             raise ValueError("layer_decay is for adamw: every step of muon is of one size")
         if self.unlabelled is not None:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from bertpre.evaluate import evaluate, read_test
-from bertpre.finetune import finetune, read_further, read_parts
+from bertpre.evaluate import evaluate
+from bertpre.finetune import finetune
 from bertpre.prepare import prepare
 from bertpre.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.report import closing_lines, write_report
 from bertpre.run_directory import claim, is_finished
+from bertpre.splits import read_further, read_parts, read_test
 from bertpre.training.tasks import build_task
 
 STAGES = {"prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate}
@@ -33,10 +34,10 @@ def run(recipe: Recipe) -> Path:
 
 def check_labels(recipe: Recipe) -> None:
     """Raise UserError where labelled texts, of the training or the test split, are not as the recipe says."""
-    training, validation = read_parts(recipe)
-    build_task(recipe.finetune, training)
-    read_further(recipe, training, validation)
-    read_test(recipe, training)
+    parts = read_parts(recipe)
+    build_task(recipe.finetune, parts.training)
+    read_further(recipe, parts)
+    read_test(recipe, parts)
 
 
 def quickstart(output_dir: str) -> Path:

@@ -156,12 +156,11 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
         "loss": float(-np.log(np.maximum(sure[np.arange(len(every)), every], 1e-7)).mean()),
         "words": int(words.sum()),
     }
-    of_words = score_classes(every, sure, classes) | figures
     if not has_entities(classes):
-        return of_words
+        return score_classes(every, sure, classes) | figures
     counts = entity_counts(labels, chosen, classes)
     return figures | {
-        "calibration": of_words["calibration"],
+        "calibration": calibration(every, sure),
         "f1": of_counts(*sum(counts.values()).sum(0))["f1"],
         "per_class": {kind: of_counts(*counts[kind].sum(0)) for kind in sorted(counts)},
     }

@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from bertpre.data.glue import TASKS, GlueTask
+from bertpre.data.labelled import Examples, read_examples
 from bertpre.errors import UserError
-from bertpre.evaluate import evaluate, predict_test, read_test
-from bertpre.finetune import finetune, read_parts, require_finetune
+from bertpre.evaluate import evaluate, predict_test
+from bertpre.finetune import finetune
 from bertpre.recipe import Recipe
 from bertpre.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
 from bertpre.scores import score
+from bertpre.splits import require_finetune
 
 
 def suite(recipe: Recipe) -> dict[str, Any]:
@@ -76,9 +78,9 @@ def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
         evaluate(recipe)
     for split in task.splits[1:]:
         if not is_finished(folder, split):
-            other = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"split": split})})
-            test = read_test(other, read_parts(other)[0])
-            labels, outputs = predict_test(other, folder / "finetuned", test)
+            like = Examples([], [], None, [], task.classes, list(task.classes))
+            test = read_examples(recipe.finetune, split, recipe.evaluate.limit, like=like)
+            labels, outputs = predict_test(recipe, folder / "finetuned", test)
             write_results(folder, split, score(task.kind, labels, outputs, test.classes))
     results = read_results(folder)
     figures = {name: results["evaluate"][name] for name in task.figures}

@@ -62,13 +62,17 @@ def read_documents(
 
 @dataclass(frozen=True)
 class Table:
-    """One split of a source; `key` is the recipe's section that errors name."""
+    """One split of a source; `key` is the recipe's section that errors name.
+
+    Of TSV files every value is looked at, not those of the columns asked for alone.
+    """
 
     data: "Dataset | IterableDataset | ParquetFiles | Sample | GlueFile"
     path: str
     name: str | None
     split: str
     key: str
+    is_tsv: bool = False
 
     def rows(self, columns: list[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
         """The values of some columns, (key of the recipe, name of the column), row by row."""
@@ -81,20 +85,13 @@ class Table:
                 if name not in found:
                     known = ", ".join(found) or "none"
                     raise UserError(f"{self.key}.{of}: {self.path} has no column {name!r}; its columns are {known}")
-            for batch in self.data.select_columns(names).iter(batch_size=BATCH_ROWS):
-                if self.is_tsv:
-                    refuse_swallowed(batch, self.path)
+            read = found if self.is_tsv else names
+            for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):
+                for row in zip(*batch.values(), strict=True) if self.is_tsv else ():
+                    refuse_swallowed(row, f"{self.key}.path: {self.path}")
                 yield from zip(*(batch[name] for name in names), strict=True)
                 # pyarrow keeps what it has freed: hundreds of MB where a Parquet file has large row groups.
                 default_memory_pool().release_unused()
-
-    @property
-    def is_tsv(self) -> bool:
-        """Whether its rows come from files of values with tabs between them."""
-        path = Path(self.path)
-        return not isinstance(self.data, GlueFile) and (
-            ending(path) == ".tsv" or (path.is_dir() and any(ending(file) == ".tsv" for file in path.rglob("*.tsv*")))
-        )
 
     def class_names(self, column: str) -> list[str] | None:
         """The names of the classes in a column of numbers, where the dataset itself tells them."""
@@ -114,7 +111,8 @@ def open_table(
     if (file := open_glue(path, name, split)) is not None:
         return Table(file, path, name, split, key)
     with failures_explained(path, name, split, key):
-        return Table(load(path, name, split, key, text_unit, streaming), path, name, split, key)
+        data = load(path, name, split, key, text_unit, streaming)
+        return Table(data, path, name, split, key, is_tsv=holds_tsv(path))
 
 
 @dataclass(frozen=True)
@@ -293,15 +291,27 @@ def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any
     return options
 
 
-def refuse_swallowed(batch: dict[str, list[Any]], path: str) -> None:
-    """Raise UserError where a value of a TSV file holds rows: its quotation mark at the beginning was never closed."""
-    for values in batch.values():
-        for value in values:
-            if isinstance(value, str) and "\n" in value and "\t" in value:
+def holds_tsv(path: str) -> bool:
+    """Whether a file, the files of a folder, or those of a pattern have values with tabs between them."""
+    local = Path(path)
+    files = local.rglob("*.tsv*") if local.is_dir() else map(Path, glob.glob(path, recursive=True))
+    return any(ending(file) == ".tsv" for file in files)
+
+
+def refuse_swallowed(row: tuple[Any, ...], where: str) -> None:
+    """Raise UserError where a value of a TSV file holds further rows: its mark at the beginning was never closed.
+
+    Such a value has as many tabs in each of its lines as the rest of its row, whole rows, and the beginning of one.
+    """
+    last = len(row) - 1
+    for place, value in enumerate(row):
+        if last and isinstance(value, str) and "\n" in value:
+            first, *whole, end = (line.count("\t") for line in value.split("\n"))
+            if first == last - place and end == place and set(whole) <= {last}:
                 raise UserError(
-                    f"{path}: a value begins with a quotation mark and goes on over tabs and line ends: "
-                    f"{value[:60]!r}; where such a mark is only a mark, write it twice and the value in marks, as CSV "
-                    "wants it, or give JSON lines"
+                    f"{where} has a value that begins with a quotation mark, which closes in another row only: "
+                    f"{value[:60]!r}; rows would be lost: write such a mark twice, and the value between marks, or "
+                    "give JSON lines"
                 )
 
 

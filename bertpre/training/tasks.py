@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from bertpre.data.labelled import IGNORED, Examples
+from bertpre.data.labelled import Examples
+from bertpre.data.masking import IGNORED
 from bertpre.errors import UserError
 from bertpre.training.metrics import Batch
 

@@ -40,6 +40,8 @@ def test_labels_are_learned_one_by_one(name: str) -> None:
     labels = np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 0]] * 5)  # the third all have, none the last
     training = examples_of(texts, labels, ("dull", "fine", "every", "none"))
     assert ((BAGS["multi_label"][name](training)(training) > 0.5) == labels).all()
+    single = examples_of(texts, labels[:, :1], ("dull",))
+    assert ((BAGS["multi_label"][name](single)(single) > 0.5) == labels[:, :1]).all()
 
 
 def test_regression_on_words() -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from pyarrow.parquet import read_table
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.evaluate import read_test
 from bertpre.export import write_models
-from bertpre.finetune import read_parts
 from bertpre.model_card import model_card
 from bertpre.recipe import load_recipe
+from bertpre.splits import read_parts, read_test
 from tests.helpers import read_metrics, run_here
 from tests.unit.test_labelled import write_rows
 
@@ -85,6 +85,7 @@ def stock(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=64,
     )  # fmt: skip
+    torch.manual_seed(0)
     BertForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
@@ -118,6 +119,12 @@ def test_every_task(
     assert list(config.id2label.values()) == expected
     assert config.model_type == ("bertpre" if source == "own" else "bert")
     capsys.readouterr()
+    if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
+        row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo"]}
+        assert run_here("predict", run, "--file", write_rows(tmp_path / "more.jsonl", [row]), "--json") == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["text"] == {"pairs": "mira\tsaw oslo\tmira saw it", "words": "mira saw oslo"}[kind]
+        assert kind == "pairs" or (told["words"] == row["words"] and None not in told["tags"])
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
     assert run_here("predict", run, text, "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -150,6 +157,12 @@ def test_every_task(
 
 def near(value: float) -> Any:  # noqa: ANN401
     return pytest.approx(value, abs=1e-4)
+
+
+def test_numbers_of_two_kinds_are_a_regression(stock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"text": f"t {number}", "label": number % 2} for number in range(20)])
+    recipe = load_recipe(str(write_recipe(tmp_path, (path, path), init=stock, task="regression")))
+    assert len(read_parts(recipe).validation) == 4
 
 
 @pytest.mark.parametrize(
@@ -357,6 +370,8 @@ def test_one_file_is_enough_where_a_part_is_set_aside(
     assert results["evaluate"]["examples"] == 15
     assert (tmp_path / "aside" / "report.html").is_file()
     recipe = load_recipe(str(file), list(given))
-    training, validation = read_parts(recipe)
-    test = read_test(recipe, training)
-    assert sorted(training.ids + validation.ids + test.ids) == sorted(f"train/{number}" for number in range(60))
+    parts = read_parts(recipe)
+    test = read_test(recipe, parts)
+    assert sorted(parts.training.ids + parts.validation.ids + test.ids) == sorted(
+        f"train/{number}" for number in range(60)
+    )

@@ -9,12 +9,13 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
 from bertpre.bags import nbsvm
-from bertpre.data.labelled import Examples, encode_examples, read_examples
+from bertpre.data.encoding import encode_examples
+from bertpre.data.labelled import Examples, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.distill import Teacher, encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
-from bertpre.finetune import read_further, read_parts
 from bertpre.recipe import Finetune, Recipe
+from bertpre.splits import read_further, read_parts
 from bertpre.training.tasks import Task, TaskObjective, TaskOutput
 from tests.unit.test_labelled import write_rows
 
@@ -54,7 +55,7 @@ def test_what_is_set_aside_to_test_on_is_left_out(tmp_path: Path) -> None:
     more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows] + [{"text": "fine"}])
     tuning = {"path": path, "init": "a/model", "test_fraction": 0.3, "unlabelled": {"path": more}}
     recipe = Recipe(output_dir="out", finetune=tuning | {"validation_fraction": 0.2})
-    assert read_further(recipe, *read_parts(recipe)).texts == ["fine"]
+    assert read_further(recipe, read_parts(recipe)).texts == ["fine"]
 
 
 def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import bertpre
 PACKAGE = Path(bertpre.__file__).parent
 HEAVY = ("torch", "transformers", "datasets", "accelerate", "numpy", "sklearn", "matplotlib", "wandb")
 VERBS = {  # starting_point: where the recipe meets the model that fine-tuning starts from
-    "prepare", "pretrain", "starting_point", "finetune", "evaluate", "predict", "baseline", "curve", "suite", "probe",
-    "report_evaluation",
+    "prepare", "pretrain", "starting_point", "splits", "finetune", "evaluate", "predict", "baseline", "curve", "suite",
+    "probe", "report_evaluation",
     "export", "hub", "model_card", "doctor", "report", "run", "show",
 }  # fmt: skip
 

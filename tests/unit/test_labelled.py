@@ -17,21 +17,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from bertpre.data import sample
-from bertpre.data.labelled import (
-    Encoded,
-    Examples,
-    Template,
-    collate,
-    encode_examples,
-    encodings_of_words,
-    find_classes,
-    in_slices,
-    read_examples,
-)
+from bertpre.data.encoding import Encoded, Template, collate, encode_examples, encodings_of_words, in_slices
+from bertpre.data.labelled import Examples, find_classes, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
-from bertpre.finetune import TrainingBatches, read_parts, split_off_validation
+from bertpre.finetune import TrainingBatches
 from bertpre.recipe import Finetune, Recipe
+from bertpre.splits import read_parts, split_off_validation
 
 WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
 
@@ -44,6 +36,10 @@ def tokenizer() -> PreTrainedTokenizerBase:
 def examples_of(texts: list[Any], pairs: list[str] | None = None, labels: Any = None) -> Examples:
     labels = np.arange(len(texts)) % 2 if labels is None else labels
     return Examples([f"train/{number}" for number in range(len(texts))], texts, pairs, labels, ("no", "yes"))
+
+
+def recipe_of(**options: Any) -> Recipe:
+    return Recipe(output_dir="out", finetune={"path": "sample", "init": "a/model", **options})
 
 
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> str:
@@ -116,10 +112,23 @@ def test_the_recipe_may_put_the_datasets_names_in_another_order(tmp_path: Path) 
     path = str(tmp_path / "a.parquet")
     read = read_examples(Finetune(path=path, label_names=["ham", "spam"]), "train")
     assert (read.classes, read.labels.tolist()) == (("ham", "spam"), [1, 0])
+    other = ["spam", "fine", "doubtful"]
+    assert read_examples(Finetune(path=path, label_names=other), "train").labels.tolist() == [0, 1]
     with pytest.raises(
         UserError, match=r"label_names \(ham, junk\) are partly the dataset's own \(spam, ham, unsure\)"
     ):
         read_examples(Finetune(path=path, label_names=["ham", "junk"]), "train")
+
+
+def test_two_lists_of_0_and_1_are_no_lists_of_both_classes(tmp_path: Path) -> None:
+    rows = [{"text": "t", "label": row} for row in ([0, 1], [1, 0])]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")
+    assert read.labels.tolist() == [[0, 1], [1, 0]]
+    ragged = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": row} for row in ([0, 1], [1])])
+    with pytest.raises(UserError, match=r"example train/1 has a label outside the classes \(0, 1\)"):
+        read_examples(Finetune(path=ragged, task="multi_label"), "train", path=ragged, like=read)
+    lists = read_examples(Finetune(path=ragged, task="multi_label"), "train")
+    assert lists.labels.tolist() == [[1, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
@@ -161,10 +170,15 @@ def test_in_tables_words_for_nothing_are_texts_and_classes(tmp_path: Path) -> No
 
 def test_a_mark_that_is_never_closed_swallows_no_rows(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n')
-    with pytest.raises(UserError, match="begins with a quotation mark and goes on over tabs and line ends"):
+    with pytest.raises(UserError, match="a quotation mark, which closes in another row only"):
         read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
-    rows = [{"text": 'he said "no",\nthen left', "label": 0}, {"text": "a\ttab", "label": 1}]
-    assert read_examples(Finetune(path=write_rows(tmp_path / "b.tsv", rows)), "train").texts[0] == rows[0]["text"]
+    (tmp_path / "title.tsv").write_text('title\ttext\tlabel\n"Up\tfine\t1\n"So-so\tdull\t0\nUp\tfine\t1\n')
+    for path in (tmp_path / "title.tsv", tmp_path / "t*.tsv"):  # in a column that is not asked for
+        with pytest.raises(UserError, match="finetune.path: .* closes in another row only"):
+            read_examples(Finetune(path=str(path)), "train")
+    rows = [{"text": 'he said "no",\n\tthen left', "label": 0}, {"text": "a\ttab", "label": 1}]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "b.tsv", rows)), "train")
+    assert [text.split() for text in read.texts] == [row["text"].split() for row in rows]
 
 
 @pytest.mark.parametrize("task", ["classification", "multi_label"])
@@ -256,8 +270,7 @@ def test_a_limited_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
         ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "example train/1 has a label outside"),
         ({"task": "multi_label"}, [["a"], ["b", None], []], "example train/1 has no label"),
         ({"task": "multi_label"}, [[], [], []], "no example has a label"),
-        ({"task": "multi_label"}, [1, 0, 1], "label_column holds int, and finetune.task=multi_label needs lists"),
-        ({"task": "tokens"}, [1, 0, 1], "label_column holds int, and finetune.task=tokens needs lists"),
+        ({"task": "tokens"}, [1, 0, 1], "label_column holds int, not a tag for each word"),
         ({}, [["a"], ["b"], []], "label_column holds lists, which are for finetune.task=multi_label"),
     ],
 )
@@ -266,7 +279,7 @@ def test_labels_that_cannot_be_learned_are_refused(
 ) -> None:
     rows = [{"text": f"t{number}", "label": label} for number, label in enumerate(labels)]
     with pytest.raises(UserError) as caught:
-        read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), **options), "train")
+        read_parts(recipe_of(path=write_rows(tmp_path / "a.jsonl", rows), validation_fraction=0, **options))
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -298,10 +311,6 @@ def test_another_split_is_read_with_the_classes_of_the_first(tmp_path: Path) -> 
 # ---- the validation part ---------------------------------------------------------------------------------------------
 
 
-def recipe_of(**options: Any) -> Recipe:
-    return Recipe(output_dir="out", finetune={"path": "sample", "init": "a/model", **options})
-
-
 def test_neighbours_stay_together() -> None:
     examples = examples_of([str(number) for number in range(100)])
     training, validation = split_off_validation(recipe_of(validation_fraction=0.2, validation_block=5), examples)
@@ -328,8 +337,8 @@ def test_a_validation_part_too_small_is_refused(options: dict[str, Any], count: 
 
 
 def test_without_validation_all_examples_train() -> None:
-    training, validation = read_parts(recipe_of(validation_fraction=0))
-    assert (len(training), validation) == (len(read_examples(Finetune(path="sample"), "train")), None)
+    parts = read_parts(recipe_of(validation_fraction=0))
+    assert (len(parts.training), parts.validation) == (len(read_examples(Finetune(path="sample"), "train")), None)
 
 
 # ---- encoding --------------------------------------------------------------------------------------------------------
