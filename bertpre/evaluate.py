@@ -33,7 +33,8 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     settings, folder = require_finetune(recipe), claim(recipe)
     if not (folder / "finetuned").exists():
         raise UserError(f"no classifier in {folder}/finetuned: run `bertpre finetune` first")
-    start, _ = time.perf_counter(), start_accelerator()  # which keeps the libraries' bars off the screen
+    start = time.perf_counter()
+    start_accelerator()  # keeps the libraries' bars off the screen
     parts = read_parts(recipe)
     test = read_test(recipe, parts)
     if chosen_on_test(recipe):

@@ -135,7 +135,7 @@ def words_in(value: Any, where: str, of: str) -> list[str]:
     """The words of one example; raises UserError where there are none in it, but a number."""
     if not isinstance(value, str | list | None):
         raise UserError(f"{where}: {of} holds {type(value).__name__}, not words")
-    return words_of(value)
+    return list(map(str, words_of(value)))
 
 
 def words_of(value: Any) -> list[Any]:
