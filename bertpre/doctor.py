@@ -17,12 +17,11 @@ from bertpre.data.audit import audit_lines, count_tokens
 from bertpre.data.masking import IGNORED
 from bertpre.data.store import SPLITS, open_shards, read_manifest
 from bertpre.data.tokenizer import fingerprint, load_tokenizer
-from bertpre.evaluate import read_test
-from bertpre.finetune import read_parts
 from bertpre.prepare import FROM_MANIFEST, audit
 from bertpre.pretrain import PretrainingData, build_trainer, initial_model
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.splits import read_parts, read_test
 from bertpre.training.guards import NotFinite
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.trackers import clock_time

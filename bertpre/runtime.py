@@ -27,7 +27,7 @@ def start_accelerator() -> Accelerator:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     has_gpu = torch.cuda.is_available()  # Apple's has no fp64, which sums are kept in: its CPU is used
-    if has_gpu:  # NaN in its backward pass, and up to a second for every new length (pytorch issue 196678)
+    if has_gpu:  # gradients can be NaN (pytorch issue 196678), and each new length costs a plan (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
     else:
         keep_freed_memory()
