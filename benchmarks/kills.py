@@ -1,12 +1,13 @@
-"""A run that is killed at random moments and continued, next to one that is not; prints one JSON line.
+"""A run that is killed at random moments and resumed, next to one that is not; prints one JSON line.
 
-python benchmarks/kills.py [KILLS] [SEED]        (defaults: 20, 0)
+python benchmarks/kills.py [RECIPE] [key=value ...] [--kills 20] [--seed 0] [--steps 400]
 
-Both pretrain the same recipe on the embedded corpus, with dropout, two phases and a falling mask rate, and save every
-second step. SIGKILL comes a random time after a start, also while bertpre starts; every other one waits from there for
-the next checkpoint that is being written.
+Both pretrain the recipe as it is shipped, compiled and on all cores, but for a fixed number of steps in place of its
+budget, and save every second step. SIGKILL comes a random time after a start, also while bertpre starts; every other
+one waits from there for the next checkpoint that is being written.
 """
 
+import argparse
 import hashlib
 import json
 import random
@@ -17,37 +18,26 @@ import tempfile
 import time
 from pathlib import Path
 
-RECIPE = """
-output_dir: unused
-corpus: {path: sample, limit: 2000}
-tokenizer: {vocab_size: 4000}
-model: {architecture: modern, hidden_size: 128, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 256}
-training:
-  max_steps: 400
-  global_batch_size: 16
-  phases: [{share: 0.6, max_length: 64}, {share: 0.4, max_length: 128, global_batch_size: 32}]
-  compile: false
-  optimizer: muon
-  masked_lm_prob: 0.3
-  masked_lm_prob_end: 0.15
-  log_every: 10
-  eval_every: 100
-checkpoint: {every: 2, keep: 3}
-"""
+from bertpre.runtime import cpu_name
+
 FIGURES = ("loss", "mlm_accuracy", "grad_norm", "learning_rate", "tokens")
 
 
-def bertpre(verb: str, recipe: Path, folder: Path) -> subprocess.Popen:
+def bertpre(verb: str, arguments: list[str], folder: Path) -> subprocess.Popen:
     """Start a verb in a process of its own."""
-    command = [sys.executable, "-c", "from bertpre.cli import main; main()", verb, str(recipe), f"output_dir={folder}"]
+    command = [sys.executable, "-c", "from bertpre.cli import main; main()", verb, *arguments, f"output_dir={folder}"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
-def finish(verb: str, recipe: Path, folder: Path) -> float:
-    """Let a verb come to its end; returns its seconds."""
-    start = time.perf_counter()
-    assert bertpre(verb, recipe, folder).wait() == 0, f"{verb} failed"
-    return time.perf_counter() - start
+def finish(verb: str, arguments: list[str], folder: Path) -> tuple[float, float]:
+    """Let a verb come to its end; returns its seconds, and those until its first step was saved."""
+    start, process, first = time.perf_counter(), bertpre(verb, arguments, folder), 0.0
+    while process.poll() is None:
+        if not first and newest(folder) > "step-00000000":
+            first = time.perf_counter() - start
+        time.sleep(0.05)
+    assert process.returncode == 0, f"{verb} failed"
+    return time.perf_counter() - start, first
 
 
 def weights(folder: Path) -> str:
@@ -61,12 +51,12 @@ def logged(folder: Path) -> list[list[float]]:
     return [[row["step"], *(row.get(name) for name in FIGURES)] for row in rows]
 
 
-def killed_run(recipe: Path, folder: Path, kills: int, longest: float, draw: random.Random) -> dict[str, int]:
+def killed_run(arguments: list[str], folder: Path, kills: int, longest: float, draw: random.Random) -> dict[str, int]:
     """Start, kill, start again, and at last let it end; returns how often it was in what."""
     happened = {"while_starting": 0, "while_writing": 0, "while_training": 0}
     for number in range(kills):
         before, left_over = newest(folder), being_written(folder)
-        process = bertpre("pretrain", recipe, folder)
+        process = bertpre("pretrain", arguments, folder)
         time.sleep(draw.uniform(0, longest))
         while number % 2 and process.poll() is None and being_written(folder) in ((), left_over):
             time.sleep(0.001)
@@ -77,7 +67,7 @@ def killed_run(recipe: Path, folder: Path, kills: int, longest: float, draw: ran
             happened["while_writing"] += 1
         else:
             happened["while_starting" if newest(folder) == before else "while_training"] += 1
-    finish("pretrain", recipe, folder)
+    finish("pretrain", arguments, folder)
     return happened
 
 
@@ -92,20 +82,29 @@ def newest(folder: Path) -> str:
     return max((path.name for path in (folder / "checkpoints").glob("step-*") if path.name[5:].isdigit()), default="")
 
 
-def main(kills: int, seed: int) -> None:
+def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipe", nargs="?", default="quickstart")
+    parser.add_argument("overrides", nargs="*")
+    for name, default in (("kills", 20), ("seed", 0), ("steps", 400)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    given = parser.parse_args()
+    duration = ["training.budget=null", f"training.max_steps={given.steps}", "training.log_every=10"]
+    arguments = [given.recipe, *duration, "checkpoint.every=2", *given.overrides]
     with tempfile.TemporaryDirectory() as place:
-        recipe, whole, killed = (Path(place) / name for name in ("recipe.yaml", "whole", "killed"))
-        recipe.write_text(RECIPE)
+        whole, killed = Path(place) / "whole", Path(place) / "killed"
         for folder in (whole, killed):
-            finish("prepare", recipe, folder)
-        seconds = finish("pretrain", recipe, whole)
+            finish("prepare", arguments, folder)
+        seconds, startup = finish("pretrain", arguments, whole)
         # Short enough for the steps to suffice for all of them.
-        happened = killed_run(recipe, killed, kills, longest=6 + seconds / kills / 2, draw=random.Random(seed))
-        line = {"benchmark": "kills", "kills": kills, **happened, "seconds_uninterrupted": round(seconds, 1)}
+        longest = startup + (seconds - startup) / given.kills / 2
+        happened = killed_run(arguments, killed, given.kills, longest, random.Random(given.seed))
+        line = {"benchmark": "kills", "recipe": given.recipe, "steps": given.steps, "kills": given.kills, **happened}
+        line |= {"processor": cpu_name(), "seconds_uninterrupted": round(seconds, 1)}
         same = {"same_weights": weights(whole) == weights(killed), "same_log": logged(whole) == logged(killed)}
         print(json.dumps(line | same))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    main()

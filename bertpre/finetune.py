@@ -20,7 +20,14 @@ from bertpre.distill import encode_and_teach
 from bertpre.inference import measure_model
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import FREE, claim, one_at_a_time, write_manifest, write_results, write_text
-from bertpre.runtime import choose_compile, choose_dtype, is_worth_compiling, manifest, start_accelerator
+from bertpre.runtime import (
+    choose_compile,
+    choose_deterministic,
+    choose_dtype,
+    is_worth_compiling,
+    manifest,
+    start_accelerator,
+)
 from bertpre.scores import spread
 from bertpre.splits import read_further, read_parts, require_finetune
 from bertpre.starting_point import load_start
@@ -282,6 +289,7 @@ def build_trainer(
         dtype=choose_dtype(training.precision, accelerator.device),
         compile=not is_short and choose_compile(training.compile, accelerator.device),
         any_length=True,
+        deterministic=choose_deterministic(training.deterministic, accelerator.device),
         max_grad_norm=training.max_grad_norm,
         seed=seed,
         log_every=training.log_every,

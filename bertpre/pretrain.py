@@ -21,7 +21,7 @@ from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import Phase, Recipe, seconds
 from bertpre.run_directory import claim, model_of, one_at_a_time, write_manifest, write_results
-from bertpre.runtime import choose_compile, choose_dtype, manifest, peak_flops, start_accelerator
+from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, manifest, peak_flops, start_accelerator
 from bertpre.training.guards import PlateauWatch, SpikeWatch
 from bertpre.training.metrics import Batch, PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
@@ -266,6 +266,7 @@ def build_trainer(
         log=MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers),
         dtype=dtype,
         compile=choose_compile(training.compile, device) and not is_sharded(model),
+        deterministic=choose_deterministic(training.deterministic, device),
         max_grad_norm=training.max_grad_norm,
         seed=recipe.seed,
         log_every=training.log_every,

@@ -122,6 +122,7 @@ class Training(Section):
     phases: Annotated[list[Phase], Field(min_length=1)] = [Phase()]
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"  # fp16: for GPUs that do not multiply bf16
     compile: Literal["auto"] | bool = "auto"
+    deterministic: Literal["auto"] | bool = "auto"  # bit-identical on the same machine; auto: on CPUs
     optimizer: Literal["adamw", "lamb", "muon"] = "adamw"
     learning_rate: Rate = 1e-4
     weight_decay: Annotated[float, Field(ge=0)] = 0.01

@@ -112,6 +112,26 @@ def choose_compile(setting: str | bool, device: torch.device) -> bool:
 FOUR_MINUTES = {"cpu": 3e13, "cuda": 3e16}
 
 
+def choose_deterministic(setting: str | bool, device: torch.device) -> bool:
+    """Whether sums are always added in the same order: `auto` on a CPU, where that costs nothing measurable.
+
+    A GPU's deterministic kernels are slower, by how much was not measured yet.
+    """
+    return device.type == "cpu" if setting == "auto" else bool(setting)
+
+
+def set_deterministic(enabled: bool) -> None:
+    """Let torch add gradients in a fixed order, or, where that is False, in the order in which threads arrive.
+
+    Compiled for a CPU, gradients of embeddings are otherwise added with atomic operations by several threads: two runs
+    of the same recipe part in the sixth digit after fifty steps.
+    """
+    if enabled and torch.cuda.is_available():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it, before its first product
+    torch.use_deterministic_algorithms(enabled)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs time
+
+
 def is_worth_compiling(flops: float, device: torch.device) -> bool:
     """Whether a training of so many FLOPs is a long one: compiling costs a minute or two and saves about a quarter.
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError
+from bertpre.runtime import set_deterministic
 from bertpre.training.checkpoint import load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.guards import MAX_SKIPPED, NotFinite, StopRequest, warnings_for
 from bertpre.training.metrics import Batch, Objective, PretrainingObjective, peak_memory_mb
@@ -62,6 +63,7 @@ class Trainer:
     dtype: torch.dtype = torch.float32
     compile: bool = False
     any_length: bool = False  # compile one program for every length, not one for each
+    deterministic: bool = False  # add gradients in a fixed order
     max_grad_norm: float = 1.0
     seed: int = 0
     log_every: int = 20
@@ -137,6 +139,7 @@ class Trainer:
 
     def make_ready(self) -> nn.Module:
         """The model that is called in training: the working copy, compiled and wrapped for several processes."""
+        set_deterministic(self.deterministic)  # before anything is compiled
         self.model.train()  # from_pretrained leaves a model in evaluation, without dropout
         self.is_sharded = is_sharded(self.model)  # its weights are held in fp32 and gathered in dtype
         self.working = WorkingCopy(self.model, torch.float32 if self.is_sharded else self.dtype)

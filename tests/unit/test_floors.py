@@ -108,7 +108,7 @@ def test_data_knows_neither_model_nor_training_nor_recipe(module: str) -> None:
 
 @pytest.mark.parametrize("module", modules("bertpre.training"))
 def test_training_takes_objects_and_knows_no_recipe(module: str) -> None:
-    assert strangers(module, "bertpre.training", "bertpre.data", "bertpre.errors") == set()
+    assert strangers(module, "bertpre.training", "bertpre.data", "bertpre.runtime", "bertpre.errors") == set()
 
 
 def test_only_verbs_and_the_run_directory_know_the_recipe() -> None:
