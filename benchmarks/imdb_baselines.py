@@ -10,10 +10,10 @@ import json
 import sys
 import time
 
-from bertpre.bags import Predictor, words_classifier
-from bertpre.data.labelled import Examples, read_examples
+from bertpre.finetuning.examples import Examples, read_examples
+from bertpre.finetuning.linear import Predictor, words_classifier
+from bertpre.finetuning.splits import split_off_validation
 from bertpre.recipe import Finetune, Recipe
-from bertpre.splits import split_off_validation
 
 BLOCKS = {"reviews": 1, "blocks": 125}
 

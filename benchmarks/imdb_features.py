@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bertpre.data.encoding import collate, encode_examples
-from bertpre.data.labelled import Examples, read_examples
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.finetuning.encoding import collate, encode_examples
+from bertpre.finetuning.examples import Examples, read_examples
 from bertpre.model.modeling_bertpre import BertPreModel
 from bertpre.recipe import Finetune
 

@@ -18,9 +18,11 @@ from pathlib import Path
 import torch
 from training_step import Variant, hardware
 
+from bertpre.commands.prepare import prepare
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.prepare import prepare
-from bertpre.pretrain import PretrainingData, build_trainer, initial_model
+from bertpre.pretraining.batches import PretrainingData
+from bertpre.pretraining.build import build_trainer
+from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.runtime import start_accelerator
 from bertpre.training.optimizer import build_optimizers

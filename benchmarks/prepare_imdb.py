@@ -44,7 +44,7 @@ def write_copies(path: str, copies: int, folder: str) -> None:
 
 def prepare(folder: str) -> dict[str, float]:
     """bertpre: reading, cleaning, duplicates, vocabulary, sentences, encoding, checksums, audit, pairs."""
-    from bertpre.prepare import prepare
+    from bertpre.commands.prepare import prepare
     from bertpre.recipe import load_recipe
 
     with tempfile.TemporaryDirectory() as output_dir:

@@ -16,7 +16,8 @@ from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
 from bertpre.runtime import cpu_name, measured_flops
-from bertpre.training.optimizer import WorkingCopy, build_optimizers
+from bertpre.training.optimizer import build_optimizers
+from bertpre.training.precision import WorkingCopy
 
 BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE = 64, 128, 16384, 0.2
 VARIANTS = {  # type of the working copy's weights, autocast or not, attention kernel

@@ -30,7 +30,7 @@ def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceb
 @app.command()
 def quickstart(output_dir: Annotated[str, typer.Option(help="A new folder for the run.")] = "runs/quickstart") -> None:
     """Every stage on the embedded corpus: minutes on two cores, no network."""
-    from bertpre.run import quickstart
+    from bertpre.commands.run import quickstart
 
     quickstart(output_dir)
 
@@ -43,7 +43,7 @@ def prepare(
     merge: Annotated[bool, typer.Option("--merge", help="What needs the shares of all jobs.")] = False,
 ) -> None:
     """Corpus -> tokenizer -> store of token ids."""
-    from bertpre.prepare import prepare
+    from bertpre.commands.prepare import prepare
     from bertpre.recipe import load_recipe
 
     prepare(load_recipe(recipe, overrides), shard, merge)
@@ -55,7 +55,7 @@ def pretrain(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)  # before torch is imported: a mistake in the recipe shows at once
-    from bertpre.pretrain import pretrain
+    from bertpre.commands.pretrain import pretrain
 
     pretrain(loaded)
 
@@ -66,7 +66,7 @@ def finetune(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.finetune import finetune
+    from bertpre.commands.finetune import finetune
 
     finetune(loaded)
 
@@ -77,7 +77,7 @@ def evaluate(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.evaluate import evaluate
+    from bertpre.commands.evaluate import evaluate
 
     evaluate(loaded)
 
@@ -88,7 +88,7 @@ def baseline(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.baseline import baseline
+    from bertpre.commands.baseline import baseline
 
     baseline(loaded)
 
@@ -103,7 +103,7 @@ def curve(
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.curve import curve
+    from bertpre.commands.curve import curve
 
     try:
         shares = tuple(float(share) for share in fractions.split(","))
@@ -118,7 +118,7 @@ def suite(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.suite import suite
+    from bertpre.commands.suite import suite
 
     suite(loaded)
 
@@ -132,7 +132,7 @@ def probe(
     max_length: Annotated[int, typer.Option(min=8, help="Tokens of each text.")] = 128,
 ) -> None:
     """Pseudo-perplexity, accuracy by word frequency, acceptability of sentence pairs."""
-    from bertpre.probe import probe
+    from bertpre.commands.probe import probe
 
     probe(model, texts, pairs, limit, max_length)
 
@@ -145,7 +145,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text, with all probabilities.")] = False,
 ) -> None:
     """Label and probability of texts."""
-    from bertpre.predict import predict
+    from bertpre.commands.predict import predict
 
     predict(model, texts or [], file, as_json)
 
@@ -156,7 +156,7 @@ def run(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.run import run
+    from bertpre.commands.run import run
 
     run(loaded)
 
@@ -164,8 +164,8 @@ def run(recipe: RecipeName, overrides: Overrides = None) -> None:
 @app.command()
 def show(recipe: RecipeName, overrides: Overrides = None) -> None:
     """The resolved recipe with every default, the model's size, and the figures of the run so far."""
+    from bertpre.commands.show import show
     from bertpre.recipe import load_recipe
-    from bertpre.show import show
 
     show(load_recipe(recipe, overrides))
 
@@ -176,7 +176,7 @@ def doctor(recipe: RecipeName, overrides: Overrides = None) -> None:
     from bertpre.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    from bertpre.doctor import doctor
+    from bertpre.commands.doctor import doctor
 
     doctor(loaded)
 
@@ -188,7 +188,7 @@ def export(
     output_dir: Annotated[str | None, typer.Option(help="A new folder; by default RUN_DIR/export-TO.")] = None,
 ) -> None:
     """Write the run's models as stock Hugging Face folders, or as ONNX."""
-    from bertpre.export import export
+    from bertpre.commands.export import export
 
     export(run_dir, to, output_dir)
 
@@ -202,7 +202,7 @@ def push(
     only: Annotated[str | None, typer.Option(help="encoder or classifier; by default both.")] = None,
 ) -> None:
     """Push the stock export and a model card to the Hub."""
-    from bertpre.hub import push
+    from bertpre.commands.push import push
 
     push(run_dir, repo_id, private, license, only)
 

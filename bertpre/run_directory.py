@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ except ImportError:  # Windows
     fcntl = None
 
 from bertpre.errors import UserError
+from bertpre.files import write_text
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
@@ -145,17 +145,6 @@ def write_results(folder: Path, stage: str, figures: dict[str, Any]) -> None:
 def is_finished(folder: Path, stage: str) -> bool:
     """Whether a stage has left its figures."""
     return stage in read_results(folder)
-
-
-def write_text(file: Path, text: str) -> None:
-    """Replace a file whole: a killed process leaves the old one or the new one, and so do several at once."""
-    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
-    content = text.encode()
-    try:
-        partial.write_bytes(content)
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def tiny_modern_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finished_run(folder: Path, architecture: str) -> Path:
     """Run all stages of a tiny recipe."""
+    from bertpre.commands.run import run
     from bertpre.recipe import load_recipe
-    from bertpre.run import run
 
     return run(load_recipe(str(write_recipe(folder / "tiny.yaml", tiny_values(folder / "run", architecture)))))

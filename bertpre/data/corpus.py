@@ -3,14 +3,13 @@
 import glob
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bertpre.data import sample
-from bertpre.data.glue import GlueFile, open_glue
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,6 +59,17 @@ def read_documents(
             yield Document(f"{part}/{number}", text or "")
 
 
+class Columns(Protocol):
+    """What a table reads from: as a dataset of `datasets`, and no more of it than this."""
+
+    column_names: Sequence[str]
+    features: Mapping[str, Any] | None
+
+    def select_columns(self, columns: list[str]) -> "Columns": ...
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]: ...
+
+
 @dataclass(frozen=True)
 class Table:
     """One split of a source; `key` is the recipe's section that errors name.
@@ -67,7 +77,7 @@ class Table:
     Of TSV files every value is looked at, not those of the columns asked for alone.
     """
 
-    data: "Dataset | IterableDataset | ParquetFiles | Sample | GlueFile"
+    data: "Dataset | IterableDataset | Columns"
     path: str
     name: str | None
     split: str
@@ -108,8 +118,6 @@ def open_table(
     """Open one split of a source; arguments and errors as of `read_documents`."""
     if path == "sample":
         return Table(open_sample(split, key), path, name, split, key)
-    if (file := open_glue(path, name, split)) is not None:
-        return Table(file, path, name, split, key)
     with failures_explained(path, name, split, key):
         data = load(path, name, split, key, text_unit, streaming)
         return Table(data, path, name, split, key, is_tsv=holds_tsv(path))

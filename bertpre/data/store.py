@@ -1,6 +1,5 @@
 """The store: token ids of whole documents in flat files, memory-mapped; pairs are spans into them."""
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ except ImportError:  # Windows
     resource = None
 
 from bertpre.errors import UserError
+from bertpre.files import file_checksum
 
 SPLITS = ("train", "validation")
 PARTS = ("tokens", "sentences", "documents")
@@ -152,9 +152,3 @@ def allow_open_files(count: int) -> None:
             f"the store has {count} files to open at once, and this system allows {hard}: raise the limit with "
             f"`ulimit -n {wanted}`, as administrator"
         ) from None
-
-
-def file_checksum(file: Path) -> str:
-    """The SHA-256 of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from bertpre.data.store import file_checksum
 from bertpre.errors import UserError
+from bertpre.files import file_checksum
 from bertpre.training.sharding import like, whole
 
 logger = logging.getLogger(__name__)

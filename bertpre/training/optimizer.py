@@ -1,6 +1,5 @@
 """Optimizers: AdamW, LAMB, or Muon on the hidden matrices with AdamW for the rest."""
 
-import copy
 import re
 
 import torch
@@ -118,56 +117,3 @@ def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) ->
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
     return optimizers[0].param_groups[0]["lr"]
-
-
-class WorkingCopy:
-    """The model that does the arithmetic: the master itself in fp32, else a copy of it in a shorter type.
-
-    Steps too small for bf16 would be lost in its weights; the fp32 masters keep them (Micikevicius et al. 2018, section
-    3.1). Autocast rounds every weight in every forward pass, which takes longer where they are many:
-    docs/architecture.md.
-    """
-
-    def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
-        self.master = master
-        self.is_master = dtype == torch.float32
-        self.model = master if self.is_master else copy.deepcopy(master).to(dtype)
-        self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
-
-    def collect_gradients(self, loss_scale: float = 1.0) -> None:
-        """Move the copy's gradients to the masters, in fp32, without the factor that the loss had."""
-        for master, working in self.pairs if not self.is_master else ():
-            # None: a weight that this batch did not use.
-            master.grad = None if working.grad is None else working.grad.float()
-            working.grad = None
-        if loss_scale != 1:
-            torch._foreach_div_([master.grad for master, _ in self.pairs if master.grad is not None], loss_scale)
-
-    def update(self) -> None:
-        """Round the masters into the copy."""
-        if self.is_master:
-            return
-        with torch.no_grad():
-            for master, working in self.pairs:
-                working.copy_(master)
-
-
-class LossScale:
-    """The factor on the loss that keeps fp16's gradients from vanishing (Micikevicius et al. 2018, section 3.2).
-
-    It halves where a gradient overflows, and that step is left out; after 2,000 good steps it doubles.
-    """
-
-    START, PATIENCE, LEAST = 2.0**16, 2000, 2.0**-8
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        self.value, self.good_steps = (self.START if enabled else 1.0), 0
-
-    def note(self, is_finite: bool) -> None:
-        """Follow one step."""
-        self.good_steps = self.good_steps + 1 if is_finite else 0
-        if not is_finite:
-            self.value /= 2
-        elif self.good_steps == self.PATIENCE:
-            self.value, self.good_steps = self.value * 2, 0

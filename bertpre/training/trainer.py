@@ -18,12 +18,13 @@ from bertpre.data.sampler import Position
 from bertpre.errors import UserError
 from bertpre.runtime import set_deterministic
 from bertpre.training.checkpoint import load_checkpoint, read_skipped, save_checkpoint, write_skipped
-from bertpre.training.guards import MAX_SKIPPED, NotFinite, StopRequest, warnings_for
 from bertpre.training.metrics import Batch, Objective, PretrainingObjective, peak_memory_mb
-from bertpre.training.optimizer import LossScale, WorkingCopy, set_learning_rate
+from bertpre.training.optimizer import set_learning_rate
+from bertpre.training.precision import LossScale, WorkingCopy
 from bertpre.training.schedule import Duration
 from bertpre.training.sharding import is_sharded, whole
 from bertpre.training.trackers import MetricsLog
+from bertpre.training.watches import MAX_SKIPPED, NotFinite, StopRequest, warnings_for
 
 logger = logging.getLogger(__name__)
 SMALLER = "lower training.phases.N.micro_batch_size (phases count from 0), in fine-tuning finetune.micro_batch_size"

@@ -10,8 +10,8 @@ from transformers import (
     ModernBertForSequenceClassification,
 )
 
+from bertpre.finetuning.task import Task, TaskModel
 from bertpre.model import BertPreConfig, BertPreForSequenceClassification
-from bertpre.training.tasks import Task, TaskModel
 
 SIZES = {
     "vocab_size": 128, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertpre.bags import BAGS, nbsvm
-from bertpre.curve import draw
-from bertpre.data.labelled import Examples
+from bertpre.commands.curve import draw
 from bertpre.errors import UserError
+from bertpre.finetuning.examples import Examples
+from bertpre.finetuning.linear import BAGS, nbsvm
 from tests.helpers import copy_run, run_here
 
 

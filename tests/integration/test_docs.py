@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining
 
-from bertpre.prepare import prepare
+from bertpre.commands.prepare import prepare
 from bertpre.recipe import load_recipe
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertpre.doctor import doctor
+from bertpre.commands.doctor import doctor
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from bertpre import export as export_module
+from bertpre.commands import export as export_module
+from bertpre.commands.export import export
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
-from bertpre.export import export
 from bertpre.model import (
     BertPreConfig,
     BertPreForPreTraining,

@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
+from bertpre.commands.prepare import prepare
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
-from bertpre.prepare import prepare
-from bertpre.pretrain import initial_model
+from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
 from tests.helpers import run_cli
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bertpre.prepare import prepare
-from bertpre.pretrain import pretrain
+from bertpre.commands.prepare import prepare
+from bertpre.commands.pretrain import pretrain
 from bertpre.recipe import load_recipe
-from bertpre.report import write_report
+from bertpre.reporting.report import write_report
 from bertpre.run_directory import read_results
 from tests.helpers import read_metrics
 

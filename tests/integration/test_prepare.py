@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-import bertpre.prepare
+import bertpre.commands.prepare
 from bertpre.data import sample
 from bertpre.data.parts import cut_into_parts
 from bertpre.data.store import open_shards
@@ -27,20 +27,20 @@ from tests.helpers import run_cli, tree_hash
 
 SMALL_PARTS = """
 from functools import partial
-import bertpre.prepare
+import bertpre.commands.prepare
 from bertpre.data.parts import cut_into_parts
-bertpre.prepare.cut_into_parts = partial(cut_into_parts, characters=8000)
+bertpre.commands.prepare.cut_into_parts = partial(cut_into_parts, characters=8000)
 """
 KILLED_IN_CALL = """
 import os, signal
 calls = []
 for name in ("clean_part", "encode_part"):
-    def wrapped(*arguments, original=getattr(bertpre.prepare, name)):
+    def wrapped(*arguments, original=getattr(bertpre.commands.prepare, name)):
         calls.append(name)
         if len(calls) == {call}:
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*arguments)
-    setattr(bertpre.prepare, name, wrapped)
+    setattr(bertpre.commands.prepare, name, wrapped)
 """
 
 Prepare = Callable[..., Path]
@@ -49,10 +49,10 @@ Prepare = Callable[..., Path]
 @pytest.fixture
 def prepare(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     """Prepare the tiny recipe, cut into parts of some reviews, in a folder of its own; returns the folder."""
-    monkeypatch.setattr(bertpre.prepare, "cut_into_parts", partial(cut_into_parts, characters=8000))
+    monkeypatch.setattr(bertpre.commands.prepare, "cut_into_parts", partial(cut_into_parts, characters=8000))
 
     def prepare(name: str, *overrides: str) -> Path:
-        bertpre.prepare.prepare(load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", *overrides]))
+        bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", *overrides]))
         return tmp_path / name
 
     return prepare
@@ -79,23 +79,23 @@ def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp
     whole, target = prepare("whole"), tmp_path / "jobs"
     recipe = load_recipe(str(tiny_recipe), [f"output_dir={target}", "prepare.workers=1"])
     with pytest.raises(UserError, match="nothing to merge"):
-        bertpre.prepare.prepare(recipe, merge=True)
+        bertpre.commands.prepare.prepare(recipe, merge=True)
     for jobs in (["3/3", "1/3"], ["2/3"]):
         for job in jobs:
-            bertpre.prepare.prepare(recipe, shard=job)
+            bertpre.commands.prepare.prepare(recipe, shard=job)
         if len(jobs) == 2:
             with pytest.raises(UserError, match=r"parts are not done \(1, 4, "):
-                bertpre.prepare.prepare(recipe, merge=True)
-    bertpre.prepare.prepare(recipe, merge=True)
+                bertpre.commands.prepare.prepare(recipe, merge=True)
+    bertpre.commands.prepare.prepare(recipe, merge=True)
     assert not (target / "data").exists()
     other = load_recipe(str(tiny_recipe), [f"output_dir={target}", "tokenizer.vocab_size=256", "corpus.limit=7"])
     with pytest.raises(UserError, match=r"begun with another corpus.limit, tokenizer.vocab_size"):
-        bertpre.prepare.prepare(other, merge=True)
-    bertpre.prepare.prepare(recipe, shard="1/2")
+        bertpre.commands.prepare.prepare(other, merge=True)
+    bertpre.commands.prepare.prepare(recipe, shard="1/2")
     with pytest.raises(UserError, match=r"parts are not done \(1, 3, "):
-        bertpre.prepare.prepare(recipe, merge=True)
-    bertpre.prepare.prepare(recipe, shard="2/2")
-    bertpre.prepare.prepare(recipe, merge=True)
+        bertpre.commands.prepare.prepare(recipe, merge=True)
+    bertpre.commands.prepare.prepare(recipe, shard="2/2")
+    bertpre.commands.prepare.prepare(recipe, merge=True)
     for folder in ("data", "tokenizer"):
         assert tree_hash(whole / folder) == tree_hash(target / folder)
 
@@ -103,7 +103,7 @@ def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0"])
 def test_a_share_that_makes_no_sense_is_refused(shard: str, tiny_recipe: Path) -> None:
     with pytest.raises(UserError, match="write JOB/JOBS"):
-        bertpre.prepare.prepare(load_recipe(str(tiny_recipe)), shard=shard)
+        bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe)), shard=shard)
 
 
 def test_killed_and_continued_is_never_killed(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_killed_and_continued_is_never_killed(prepare: Prepare, tiny_recipe: Pat
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
 def test_no_shard_is_lost_where_small_ones_are_joined(documents: list[int]) -> None:
     shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
-    groups = bertpre.prepare.with_two_documents(shards)
+    groups = bertpre.commands.prepare.with_two_documents(shards)
     assert [shard for group in groups for shard in group] == shards
     assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertpre.commands.probe import encode, probe, score_tokens, word_ends
 from bertpre.errors import UserError
-from bertpre.probe import encode, load_masked_lm, probe, score_tokens, word_ends
+from bertpre.finetuning.loading import load_masked_lm
 from tests.helpers import run_here
 
 SENTENCES = ["The film is a joy, and Mira said so.", "Nobody saw it twice."]

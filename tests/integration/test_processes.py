@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
-from bertpre.pretrain import pretrain
 from bertpre.recipe import load_recipe
 from tests.helpers import ROOT, copy_run, read_metrics, run_cli, run_process
 

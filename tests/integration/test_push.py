@@ -15,10 +15,10 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
+from bertpre.commands.push import push
 from bertpre.errors import UserError
-from bertpre.hub import push
-from bertpre.model_card import model_card
 from bertpre.recipe import load_recipe
+from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
 from tests.helpers import run_cli
 

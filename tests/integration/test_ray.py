@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import bertpre.prepare
+import bertpre.commands.prepare
 from bertpre.data.parts import cut_into_parts
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
@@ -17,7 +17,7 @@ from tests.helpers import tree_hash
 def test_without_ray_the_extra_is_named(tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertpre.data.workers.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'bertpre\[ray\]'"):
-        bertpre.prepare.prepare(load_recipe(str(tiny_recipe), ["prepare.engine=ray"]))
+        bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe), ["prepare.engine=ray"]))
 
 
 @pytest.mark.slow
@@ -27,12 +27,12 @@ def test_a_cluster_that_loses_a_node_makes_the_same_bytes(
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setattr(bertpre.prepare, "cut_into_parts", partial(cut_into_parts, characters=4000))
+    monkeypatch.setattr(bertpre.commands.prepare, "cut_into_parts", partial(cut_into_parts, characters=4000))
     monkeypatch.chdir(tmp_path)
 
     def prepare(name: str, engine: str) -> dict[str, str]:
         settings = [f"output_dir={name}", f"prepare.engine={engine}", "prepare.workers=1", "corpus.limit=400"]
-        bertpre.prepare.prepare(load_recipe(str(tiny_recipe), settings))
+        bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe), settings))
         return tree_hash(tmp_path / name / "data") | tree_hash(tmp_path / name / "tokenizer")
 
     def kill_when_half_way() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bertpre.commands.show import show
 from bertpre.model import BertPreConfig
 from bertpre.recipe import load_recipe, shipped_recipes, to_yaml
-from bertpre.show import show
 from tests.helpers import ROOT, run_cli
 
 NAMES = sorted(shipped_recipes())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertpre.pretrain import pretrain
+from bertpre.commands.pretrain import pretrain
 from bertpre.recipe import load_recipe
 from tests.helpers import copy_run, read_metrics, run_cli, run_here, tree_hash
 
@@ -99,7 +99,7 @@ def test_a_damaged_newest_checkpoint_costs_steps_and_nothing_else(
 
 
 def test_a_run_killed_between_its_data_and_its_figures_goes_on(tiny_run: Path, tmp_path: Path) -> None:
-    from bertpre.prepare import prepare
+    from bertpre.commands.prepare import prepare
 
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     (target / "results.json").unlink()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bertpre.data.glue import TASKS
-from bertpre.data.labelled import read_examples
 from bertpre.errors import UserError
+from bertpre.finetuning.examples import read_examples
+from bertpre.finetuning.glue import TASKS
 from bertpre.recipe import Finetune
 from tests.helpers import run_here
 

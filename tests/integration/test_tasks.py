@@ -13,11 +13,11 @@ from pyarrow.parquet import read_table
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
+from bertpre.commands.export import write_models
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.export import write_models
-from bertpre.model_card import model_card
+from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.recipe import load_recipe
-from bertpre.splits import read_parts, read_test
+from bertpre.reporting.model_card import model_card
 from tests.helpers import read_metrics, run_here
 from tests.unit.test_labelled import write_rows
 

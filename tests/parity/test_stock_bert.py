@@ -4,12 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification, PreTrainedModel
 
-from bertpre.model import (
-    BertPreConfig,
-    BertPreForPreTraining,
-    BertPreForSequenceClassification,
-    BertPreModel,
-)
+from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification, BertPreModel
 from bertpre.model.conversion import from_stock, to_stock_bert
 
 BATCH, SEQUENCE, VOCABULARY = 3, 12, 90

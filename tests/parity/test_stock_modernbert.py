@@ -9,12 +9,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from bertpre.model import (
-    BertPreConfig,
-    BertPreForMaskedLM,
-    BertPreForNextSentencePrediction,
-    BertPreForPreTraining,
-)
+from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForNextSentencePrediction, BertPreForPreTraining
 from bertpre.model.conversion import from_stock, to_stock_modernbert
 from tests.parity.test_stock_bert import randomize
 

@@ -8,15 +8,15 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
-from bertpre.bags import nbsvm
-from bertpre.data.encoding import encode_examples
-from bertpre.data.labelled import Examples, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
-from bertpre.distill import Teacher, encode_and_teach, read_unlabelled
 from bertpre.errors import UserError
+from bertpre.finetuning.encoding import encode_examples
+from bertpre.finetuning.examples import Examples, read_examples
+from bertpre.finetuning.linear import nbsvm
+from bertpre.finetuning.pseudo_labels import Teacher, encode_and_teach, read_unlabelled
+from bertpre.finetuning.splits import read_further, read_parts
+from bertpre.finetuning.task import Task, TaskObjective, TaskOutput
 from bertpre.recipe import Finetune, Recipe
-from bertpre.splits import read_further, read_parts
-from bertpre.training.tasks import Task, TaskObjective, TaskOutput
 from tests.unit.test_labelled import write_rows
 
 

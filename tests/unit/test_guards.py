@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bertpre.training.guards import PlateauWatch, SpikeWatch, StopRequest, plateau_loss
+from bertpre.training.watches import PlateauWatch, SpikeWatch, StopRequest, plateau_loss
 
 ENTROPY, SPLIT = 6.736, (0.8, 0.1, 0.1)
 

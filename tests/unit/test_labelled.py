@@ -17,13 +17,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from bertpre.data import sample
-from bertpre.data.encoding import Encoded, Template, collate, encode_examples, encodings_of_words, in_slices
-from bertpre.data.labelled import Examples, find_classes, read_examples
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
-from bertpre.finetune import TrainingBatches
+from bertpre.finetuning.batches import TrainingBatches
+from bertpre.finetuning.encoding import Encoded, Template, collate, encode_examples, encodings_of_words, in_slices
+from bertpre.finetuning.examples import Examples, find_classes, read_examples
+from bertpre.finetuning.splits import read_parts, split_off_validation
 from bertpre.recipe import Finetune, Recipe
-from bertpre.splits import read_parts, split_off_validation
 
 WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
 

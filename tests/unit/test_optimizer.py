@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from bertpre.model import BertPreConfig, BertPreForPreTraining
-from bertpre.training.optimizer import Lamb, LossScale, WorkingCopy, build_optimizers, set_learning_rate
+from bertpre.training.optimizer import Lamb, build_optimizers, set_learning_rate
+from bertpre.training.precision import LossScale, WorkingCopy
 
 
 def tiny_model(architecture: str = "bert") -> BertPreForPreTraining:

@@ -5,17 +5,9 @@ from pathlib import Path
 import pytest
 
 from bertpre.errors import UserError
+from bertpre.files import write_text
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.run_directory import (
-    ARTEFACTS,
-    claim,
-    is_finished,
-    load_run,
-    read_results,
-    write_manifest,
-    write_results,
-    write_text,
-)
+from bertpre.run_directory import ARTEFACTS, claim, is_finished, load_run, read_results, write_manifest, write_results
 from tests.helpers import tree_hash
 
 

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from bertpre import scores
-from bertpre.scores import calibration, entities, from_confusion, intervals, score, spread
+from bertpre.finetuning import scores
+from bertpre.finetuning.scores import calibration, entities, from_confusion, intervals, score, spread
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

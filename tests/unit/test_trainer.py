@@ -10,16 +10,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bertpre.commands.finetune import finetune
+from bertpre.commands.pretrain import pretrain
 from bertpre.data.sampler import micro_batch_size
 from bertpre.errors import UserError
-from bertpre.finetune import finetune
 from bertpre.model import BertPreForPreTraining
-from bertpre.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
 from bertpre.training.checkpoint import read_skipped, write_skipped
 from bertpre.training.metrics import PretrainingObjective
-from bertpre.training.optimizer import LossScale
+from bertpre.training.precision import LossScale
 from bertpre.training.schedule import lr_at
 from bertpre.training.trainer import Trainer, evaluate_batches
 from tests.helpers import copy_run, read_metrics, tree_hash

@@ -1,0 +1,237 @@
+"""`bertpre doctor`: all that can be known before a training: machine, data, arithmetic, time, memory, a rehearsal."""
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+
+from bertpre.commands.prepare import FROM_MANIFEST, audit
+from bertpre.data.audit import audit_lines, count_tokens
+from bertpre.data.masking import IGNORED
+from bertpre.data.store import SPLITS, open_shards, read_manifest
+from bertpre.data.tokenizer import fingerprint, load_tokenizer
+from bertpre.finetuning.splits import read_parts, read_test
+from bertpre.pretraining.batches import PretrainingData
+from bertpre.pretraining.build import build_trainer
+from bertpre.pretraining.model import initial_model
+from bertpre.recipe import Recipe, Training, seconds
+from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.training.metrics import peak_memory_mb
+from bertpre.training.trackers import clock_time
+from bertpre.training.trainer import StepBatch, Trainer
+from bertpre.training.watches import NotFinite
+
+USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (1e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
+REHEARSED_STEPS, OVERFIT_STEPS = 5, 40
+
+
+def doctor(recipe: Recipe) -> None:
+    """Print what was examined, a line each, and findings behind a `!` with their remedy; changes nothing.
+
+    Raises UserError where the prepared data is damaged or does not belong to the tokenizer, or memory does not suffice.
+    """
+    accelerator = start_accelerator()
+    folder = Path(recipe.output_dir)
+    report("machine", machine_lines(recipe, accelerator.device, folder))
+    if recipe.finetune is not None:
+        report("labels", label_lines(recipe))
+    if recipe.corpus is None:
+        return
+    if not (folder / "data").exists():
+        print(f"data: none yet in {folder}; `bertpre prepare` makes it")
+        return
+    report("data", data_lines(recipe, folder))
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
+    report("masks", mask_lines(data))
+    report("recipe", chain(rate_lines(recipe.training, recipe.model.architecture), batch_lines(recipe, data)))
+    torch.manual_seed(recipe.seed)
+    model = initial_model(recipe, tokenizer)
+    dtype = choose_dtype(recipe.training.precision, accelerator.device)
+    trainer = build_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
+    report("memory and disk", size_lines(recipe, model, dtype, folder))
+    try:
+        report("rehearsal", rehearsal_lines(recipe, trainer))
+    except NotFinite as error:
+        print(f"  ! the gradient of step {error.step} is not finite: lower training.learning_rate, or use fp32")
+
+
+def report(title: str, lines: Iterable[str]) -> None:
+    """Print a title and its lines as they come."""
+    print(title, flush=True)
+    for line in lines:
+        print(f"  {line}", flush=True)
+
+
+def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterator[str]:
+    """Processor, memory, disk, precision and compiler."""
+    is_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if is_gpu else f"{cpu_name()}, {os.cpu_count()} cores, no GPU"
+    dtype = choose_dtype(recipe.training.precision, device)
+    rate = measured_flops(device, dtype, 8192 if is_gpu else 1024)
+    yield f"{name}: {rate / 1e9:,.0f} GFLOP/s in {str(dtype).removeprefix('torch.')}, which training would use"
+    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    yield f"free: {psutil.virtual_memory().available / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB of disk"
+    yield compiler_line(device)
+
+
+def label_lines(recipe: Recipe) -> Iterator[str]:
+    """How many examples there are to learn from, to choose the best epoch on, and to test on."""
+    parts = read_parts(recipe)
+    training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
+    held = f"{len(validation):,} to choose the best epoch on" if validation else "none to choose the best epoch on"
+    yield f"{len(training):,} examples to learn from, {held}, {len(test):,} to test on"
+    if recipe.finetune.task in ("classification", "multi_label"):
+        counts = training.labels.sum(0) if training.labels.ndim == 2 else np.bincount(training.labels)
+        yield ", ".join(f"{name} {int(count):,}" for name, count in zip(training.classes[:20], counts, strict=False))
+
+
+def compiler_line(device: torch.device) -> str:
+    """Whether torch.compile works, tried on a small function."""
+    if not can_compile(device):
+        return NO_COMPILER
+    start = time.perf_counter()
+    try:
+        torch.compile(lambda values: values.exp() + 1)(torch.ones(64, device=device))
+    except Exception as error:  # whatever the compiler's trouble is: this is the place to tell it
+        reason = str(error).strip().splitlines()[0]
+        return f"torch.compile: fails ({reason}); switch it off with training.compile=false"
+    return f"torch.compile: works, {time.perf_counter() - start:.0f} s for a small function"
+
+
+def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
+    """The audit of `prepare` over again, from what lies on the disk now."""
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    shards = {split: open_shards(folder / "data", split, fingerprint(tokenizer)) for split in SPLITS}
+    files = {str(part.filename) for split in shards.values() for shard in split for part in vars(shard).values()}
+    yield f"{len(files)} files agree with their checksums, and the tokenizer is theirs"
+    figures = {key: read_manifest(folder / "data")[key] for key in FROM_MANIFEST} | audit(folder, recipe)
+    figures |= count_tokens(shards["train"], len(tokenizer), tokenizer.unk_token_id)
+    yield from audit_lines(figures)
+
+
+def mask_lines(data: PretrainingData) -> Iterator[str]:
+    """What the collator does to the validation examples."""
+    mask_id, sums = data.collators[0].special_ids["[MASK]"], torch.zeros(4)
+    for batch in data.validation_batches():
+        labels, shown = batch["labels"], batch["input_ids"].gather(1, batch["masked_positions"])
+        kinds = (labels != IGNORED, shown == mask_id, shown == labels)
+        sums += torch.stack([batch["attention_mask"].sum(), *(kind.sum() for kind in kinds)]).cpu()
+    tokens, targets, masked, kept = sums.tolist()
+    yield (
+        f"{targets / tokens:.1%} of the tokens are targets: {masked / targets:.1%} of them show [MASK], "
+        f"{(targets - masked - kept) / targets:.1%} another token, {kept / targets:.1%} themselves"
+    )
+
+
+def rate_lines(training: Training, architecture: str) -> Iterator[str]:
+    """Learning rates, warm-up and accuracies of the arithmetic that seldom go well."""
+    lowest, highest = USUAL_RATES[training.optimizer]
+    rate = training.learning_rate
+    yield f"{training.optimizer}, learning rate {rate:g}, {training.schedule}, warm-up over {training.warmup:.1%}"
+    if not lowest <= rate <= highest:
+        yield f"! training.learning_rate is {rate:g}; with {training.optimizer} {lowest:g} to {highest:g} is usual"
+    if training.optimizer == "muon" and not 0.002 <= training.muon_learning_rate <= 0.1:
+        yield f"! training.muon_learning_rate is {training.muon_learning_rate:g}; 0.002 to 0.1 is usual"
+    if architecture == "bert" and training.warmup == 0:
+        yield "! post-LN without warm-up tends to diverge: set training.warmup=0.01, or model.architecture=modern"
+    if architecture == "bert" and training.optimizer == "adamw" and rate > 5e-4:
+        yield f"! {rate:g} is high for post-LN with AdamW: Devlin et al. used 1e-4 with batches of 256"
+    if not 0.1 <= training.masked_lm_prob <= 0.4:
+        yield f"! training.masked_lm_prob is {training.masked_lm_prob}; 0.15 to 0.4 is usual"
+
+
+def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
+    """How a step is put together in each phase, and how long an epoch is."""
+    processes = data.accelerator.num_processes
+    sizes = zip(data.phases, data.global_batch_sizes, data.micro_batch_sizes, data.datasets, strict=True)
+    for number, (phase, size, micro, dataset) in enumerate(sizes, start=1):
+        accumulated, group = size // (micro * processes), len(dataset.plan(0)[0])
+        yield (
+            f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {micro} in a pass x {accumulated} "
+            f"passes x {processes} processes"
+        )
+        if size > group * dataset.groups:
+            yield f"! a step takes more pairs than the corpus gives ({group:,}): lower training.global_batch_size"
+    if recipe.tokenizer.vocab_size % 8:
+        yield f"! tokenizer.vocab_size is {recipe.tokenizer.vocab_size}: GPUs are faster with a multiple of 64"
+
+
+def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folder: Path) -> Iterator[str]:
+    """What weights, gradients and optimizer states take, and the checkpoints."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    copy = 0 if dtype == torch.float32 else 4  # bytes: weights and gradients of the working copy
+    held = parameters * (4 + 4 + 8 + copy) / 2**20
+    on_disk = parameters * 12 / 2**20
+    yield f"{parameters:,} parameters; {held:,.0f} MB for weights, gradients and optimizer states, and activations"
+    needed = on_disk * (recipe.checkpoint.keep + 1)
+    yield f"checkpoints of {on_disk:,.0f} MB, at most {needed:,.0f} MB with the one being written"
+    free = shutil.disk_usage(folder).free / 2**20
+    if needed > free:
+        yield f"! only {free:,.0f} MB of disk are free: lower checkpoint.keep or give another output_dir"
+
+
+def rehearsal_lines(recipe: Recipe, trainer: Trainer) -> Iterator[str]:
+    """A dry run of the largest batches, a few steps, what they say of the whole, and one batch learned by heart."""
+    begun = trainer.started = time.perf_counter()
+    trainer.resume()
+    wrapped = trainer.make_ready()
+    trainer.dry_run(wrapped)
+    yield f"the largest batches fit; compiling and running them took {time.perf_counter() - begun:.0f} s"
+    trainer.new_interval()
+    with ThreadPoolExecutor(1) as trainer.prefetcher:
+        trainer.prefetch()
+        each = [timed_step(trainer, wrapped) for _ in range(REHEARSED_STEPS)]
+        batch = trainer.coming.result()[0]
+    yield from time_lines(recipe.training, statistics.median(each), trainer.tokens / trainer.step)
+    yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
+    first, last = learn_by_heart(trainer, wrapped, batch)
+    yield f"one batch learned by heart: MLM loss {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
+    if not last < 0.9 * first:
+        yield "! a batch shown again and again is not learned: look at training.learning_rate first, then at the masks"
+
+
+def timed_step(trainer: Trainer, wrapped: torch.nn.Module) -> float:
+    """The seconds of one turn of the loop."""
+    start = time.perf_counter()
+    trainer.take_step(wrapped, 0)
+    trainer.gradient_is_sound()  # a GPU is waited for
+    return time.perf_counter() - start
+
+
+def time_lines(training: Training, step_seconds: float, step_tokens: float) -> Iterator[str]:
+    """What the duration comes to."""
+    yield f"{step_seconds:.2f} s a step, {step_tokens / step_seconds:,.0f} tokens a second"
+    ends = {
+        "training.max_steps": training.max_steps,
+        "training.max_tokens": training.max_tokens and training.max_tokens / step_tokens,
+        "training.budget": training.budget and seconds(training.budget) / step_seconds,
+    }
+    name, steps = min(((key, value) for key, value in ends.items() if value), key=lambda item: item[1])
+    price = training.price_per_hour
+    cost = f", cost {steps * step_seconds / 3600 * price:,.2f}" if price else ""
+    lasting = clock_time(steps * step_seconds)
+    yield f"{name} ends it after about {steps:,.0f} steps, {steps * step_tokens:,.0f} tokens, {lasting}{cost}"
+    if steps < 100:
+        yield "! fewer than 100 steps: the model will not learn much; give it more time, or a smaller model or batch"
+
+
+def learn_by_heart(trainer: Trainer, wrapped: torch.nn.Module, batch: StepBatch) -> tuple[float, float]:
+    """The MLM loss of the first and the last of some steps on one micro-batch at the full rate."""
+    batch, losses = StepBatch(batch.micro_batches[:1], batch.after), []
+    counts = trainer.objective.counts(batch.micro_batches[0])
+    for _ in range(OVERFIT_STEPS):
+        trainer.interval["sums"] = {}
+        trainer.train_step(wrapped, batch, counts | {"tokens": 0}, 1.0)
+        losses.append(trainer.sums_since_log()["mlm_loss"])
+        trainer.step += 1
+    return losses[0], losses[-1]

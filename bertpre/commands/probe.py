@@ -1,0 +1,242 @@
+"""`bertpre probe`: how good a masked language model is by itself, before any fine-tuning."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bertpre.data.cleaning import clean_text
+from bertpre.data.store import open_shards
+from bertpre.errors import UserError
+from bertpre.finetuning.encoding import Template, padded, whole_backend
+from bertpre.finetuning.loading import load_masked_lm, readable_length
+from bertpre.runtime import choose_dtype, start_accelerator
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+AT_ONCE = 4096  # tokens in a forward pass; the logits of all of them are made
+PER_MILLION = (1000.0, 100.0, 10.0, 1.0, 0.0)  # where the bins of word frequency begin
+
+
+def probe(
+    model: str, texts: str | None = None, pairs: str | None = None, limit: int = 100, max_length: int = 128
+) -> dict[str, Any]:
+    """Print and return what a masked language model knows: of running text, and of acceptable sentences.
+
+    `model` is a run directory, or the folder or Hub id of any masked language model. `texts` is a file with one text a
+    line, by default the run's own held-out documents; of the first `limit` the first `max_length` tokens count.
+    `pairs` is a JSONL file, or a folder of them, with `sentence_good` and `sentence_bad` in each line (BLiMP's layout,
+    Warstadt et al. 2020). Raises UserError where there is nothing to probe.
+    """
+    accelerator = start_accelerator()
+    network, tokenizer = load_masked_lm(model)
+    network.to(accelerator.device)
+    store = Path(model) / "data" if (Path(model) / "recipe.yaml").exists() else None
+    figures: dict[str, Any] = {}
+    if texts is not None or (store is not None and store.is_dir()):
+        known = np.zeros(len(tokenizer), dtype=np.int64)
+        if texts is None:
+            rows = held_out(store, limit, max_length - 2)
+        else:
+            lines = [line for line in map(clean_text, read_lines(texts)) if line]
+            if not lines:
+                raise UserError(f"{texts} holds no text but markup")
+            rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
+            for ids in encode(tokenizer, lines) if store is None else ():
+                known += np.bincount(ids, minlength=len(known))
+        if store is not None:
+            known += sum(np.bincount(shard.tokens, minlength=len(known)) for shard in open_shards(store, "train"))
+        working = copy.deepcopy(network).to(choose_dtype("auto", accelerator.device))
+        figures |= running_text(working, tokenizer, rows, known)
+        print_running_text(figures)
+    if pairs is not None:
+        figures["acceptability"] = acceptability(network, tokenizer, Path(pairs))
+    if not figures:
+        raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
+    return figures
+
+
+def read_lines(file: str) -> list[str]:
+    """The lines of a file, empty ones too; raises UserError where none holds text."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").split("\n")  # splitlines() cuts inside of sentences too
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read as text: {error}") from None
+    if not any(map(str.strip, lines)):
+        raise UserError(f"{file} holds no text")
+    return lines
+
+
+def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.ndarray]:
+    """Token ids of texts, without special tokens."""
+    encodings = whole_backend(tokenizer).encode_batch_fast(texts, add_special_tokens=False)
+    return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+
+def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
+    """The beginnings of documents that a run has never trained on."""
+    rows = []
+    for shard in open_shards(store, "validation"):
+        bounds = shard.sentences[shard.documents]
+        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+            if len(rows) < limit:
+                rows.append(np.array(shard.tokens[start : min(end, start + longest)], dtype=np.int64))
+    return rows
+
+
+# ---- running text ----------------------------------------------------------------------------------------------------
+
+
+def running_text(
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[np.ndarray], known: np.ndarray
+) -> dict[str, Any]:
+    """Pseudo-perplexity a token (Salazar et al. 2020, section 2.3), and accuracy by how frequent the masked token is.
+
+    `known` counts the tokens of the text that frequencies are taken from, (V,).
+    """
+    scored = list(score_tokens(network, tokenizer, rows))
+    likelihoods, right = (np.concatenate([row[part] for row in scored]) for part in (0, 1))
+    frequency = known[np.concatenate(rows)] / max(known.sum(), 1) * 1e6
+    place = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
+    bins = []
+    for number, begin in enumerate(PER_MILLION):
+        here = place == number
+        if here.any():
+            bins.append(
+                {
+                    "per_million_from": begin,
+                    "tokens": int(here.sum()),
+                    "accuracy": float(right[here].mean()),
+                    "loss": float(-likelihoods[here].mean()),
+                }
+            )
+    return {
+        "pseudo_perplexity": float(np.exp(-likelihoods.mean())),
+        "accuracy": float(right.mean()),
+        "tokens": len(right),
+        "texts": len(rows),
+        "by_frequency": bins,
+    }
+
+
+def print_running_text(figures: dict[str, Any]) -> None:
+    """The figures as a table."""
+    print(
+        f"probe: pseudo-perplexity {figures['pseudo_perplexity']:.2f}, accuracy {figures['accuracy']:.1%} on "
+        f"{figures['tokens']:,} tokens of {figures['texts']:,} texts, one masked at a time"
+    )
+    print("probe: occurrences in a million tokens   tokens   accuracy   loss")
+    above = "and more"
+    for row in figures["by_frequency"]:
+        name = f"{row['per_million_from']:g} {above if above == 'and more' else f'to {above}'}"
+        print(f"probe: {name:<32} {row['tokens']:>13,} {row['accuracy']:>10.1%} {row['loss']:>6.3f}")
+        above = f"{row['per_million_from']:g}"
+
+
+# ---- acceptability ---------------------------------------------------------------------------------------------------
+
+
+def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", path: Path) -> dict[str, Any]:
+    """How often the acceptable sentence of a pair is the likelier one, for each file and over all pairs.
+
+    A sentence's score is the sum of its tokens' log-likelihoods, where the tokens behind in the same word are masked
+    too: otherwise they give away a rare word's pieces (Kauf and Ivanova 2023, PLL-word-l2r). Words are what the
+    tokenizer cuts into pieces. The sums of near pairs differ by less than bf16 resolves, so `network` is in fp32.
+    """
+    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"--pairs: {path} holds no .jsonl file")
+    figures: dict[str, Any] = {}
+    for file in files:
+        good, bad = read_pairs(file)
+        encodings = whole_backend(tokenizer).encode_batch(good + bad, add_special_tokens=False)
+        rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        if empty := [text for text, row in zip(good + bad, rows, strict=True) if not len(row)]:
+            raise UserError(f"--pairs: {file} has a sentence that the tokenizer finds no token in: {empty[0]!r}")
+        ends = [word_ends(encoding.word_ids) for encoding in encodings]
+        scores = [likelihoods.sum() for likelihoods, _ in score_tokens(network, tokenizer, rows, ends)]
+        right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
+        name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
+        figures[name] = {"accuracy": float(right.mean()), "pairs": len(good)}
+        print(f"probe: {name:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
+    total = sum(each["pairs"] for each in figures.values())
+    overall = sum(each["accuracy"] * each["pairs"] for each in figures.values()) / total
+    print(f"probe: {'all':<56} {overall:.1%} of {total:,} pairs")
+    return {"accuracy": overall, "pairs": total, "files": figures}
+
+
+def read_pairs(file: Path) -> tuple[list[str], list[str]]:
+    """Acceptable and unacceptable sentences; raises UserError, which names the line, for another layout."""
+    good, bad = [], []
+    for number, line in enumerate(read_lines(str(file)), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            sides = [row["sentence_good"], row["sentence_bad"]]
+            if not all(isinstance(side, str) and side.strip() for side in sides):
+                raise ValueError("an empty sentence")
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"--pairs: line {number} of {file} is no pair with sentence_good and sentence_bad ({error})"
+            ) from None
+        good.append(sides[0])
+        bad.append(sides[1])
+    return good, bad
+
+
+# ---- one token at a time ---------------------------------------------------------------------------------------------
+
+
+def score_tokens(
+    network: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    rows: list[np.ndarray],
+    ends: list[np.ndarray] | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each row of token ids (T,): each token's log-likelihood (T,) when masked, and whether it is the likeliest.
+
+    With `ends`, the place (T,) behind each token's word, the rest of the word is masked with the token.
+    Raises UserError where a row is longer than the model reads.
+    """
+    template, mask_id = Template.of(tokenizer, pairs=False), tokenizer.mask_token_id
+    longest = readable_length(network) or 1 << 20
+    first = len(template.parts[0])
+    for number, ids in enumerate(rows):
+        row = template.fill(ids.tolist())[0]
+        if len(row) > longest:
+            raise UserError(f"a text has {len(row)} tokens; the model reads {longest}")
+        copies = np.tile(row, (len(ids), 1))
+        places = np.arange(len(ids)) + first
+        copies[np.arange(len(ids)), places] = mask_id
+        for copy_of, end in enumerate(ends[number] if ends else ()):
+            copies[copy_of, places[copy_of] : end + first] = mask_id
+        yield likelihoods(network, copies, places, ids)
+
+
+def word_ends(words: list[int]) -> np.ndarray:
+    """The place (T,) behind the word of each token, from the tokens' word numbers."""
+    return np.searchsorted(words, words, side="right")
+
+
+@torch.no_grad()
+def likelihoods(
+    network: "PreTrainedModel", copies: np.ndarray, places: np.ndarray, targets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-likelihood of each copy's target at its place, and whether it is the likeliest token there."""
+    size = max(1, AT_ONCE // copies.shape[1])
+    values, right = [], []
+    for start in range(0, len(copies), size):
+        part = slice(start, start + size)
+        inputs = torch.from_numpy(padded(list(copies[part]), copies.shape[1], 0)).to(network.device)
+        logits = network(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
+        at_place = logits[torch.arange(len(inputs)), torch.from_numpy(places[part])].float()
+        target = torch.from_numpy(targets[part]).to(network.device)
+        values.append(at_place.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy())
+        right.append((at_place.argmax(-1) == target).cpu().numpy())
+    return np.concatenate(values), np.concatenate(right)

@@ -1,0 +1,135 @@
+"""GLUE (Wang et al. 2019): its nine tasks, as they lie on the Hub and in the original folders of TSV files."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertpre.data.corpus import Table
+from bertpre.errors import UserError
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A task: its Hub columns, its official figures, the splits it is measured on; folder and columns of the TSV files.
+
+    `tsv_columns` are names in the header, or places where there is none; the last one is the label.
+    """
+
+    folder: str
+    columns: tuple[str, ...]
+    tsv_columns: tuple[str | int, ...]
+    classes: tuple[str, ...]
+    figures: tuple[str, ...] = ("accuracy",)
+    splits: tuple[str, ...] = ("validation",)
+    tsv_labels: tuple[str, ...] = ("0", "1")
+
+    @property
+    def kind(self) -> str:
+        """The task as fine-tuning calls it."""
+        return "classification" if self.classes else "regression"
+
+
+PAIR = ("sentence1", "sentence2", "label")
+ENTAILED = ("entailment", "not_entailment")
+INFERENCE = ("entailment", "neutral", "contradiction")
+SAME = ("not_duplicate", "duplicate")
+MATCHED = ("validation_matched", "validation_mismatched")
+TASKS = {
+    "cola": GlueTask("CoLA", ("sentence", "label"), (3, 1), ("unacceptable", "acceptable"), ("matthews",)),
+    "sst2": GlueTask("SST-2", ("sentence", "label"), ("sentence", "label"), ("negative", "positive")),
+    "mrpc": GlueTask(
+        "MRPC", PAIR, ("#1 String", "#2 String", "Quality"), ("not_equivalent", "equivalent"), ("f1", "accuracy")
+    ),
+    "stsb": GlueTask("STS-B", PAIR, ("sentence1", "sentence2", "score"), (), ("pearson", "spearman")),
+    "qqp": GlueTask(
+        "QQP",
+        ("question1", "question2", "label"),
+        ("question1", "question2", "is_duplicate"),
+        SAME,
+        ("f1", "accuracy"),
+    ),
+    "mnli": GlueTask(
+        "MNLI",
+        ("premise", "hypothesis", "label"),
+        ("sentence1", "sentence2", "gold_label"),
+        INFERENCE,
+        splits=MATCHED,
+        tsv_labels=INFERENCE,
+    ),
+    "qnli": GlueTask(
+        "QNLI", ("question", "sentence", "label"), ("question", "sentence", "label"), ENTAILED, tsv_labels=ENTAILED
+    ),
+    "rte": GlueTask("RTE", PAIR, PAIR, ENTAILED, tsv_labels=ENTAILED),
+    "wnli": GlueTask("WNLI", PAIR, PAIR, ("not_entailment", "entailment")),
+}
+FILES = {
+    "train": "train.tsv",
+    "validation": "dev.tsv",
+    "validation_matched": "dev_matched.tsv",
+    "validation_mismatched": "dev_mismatched.tsv",
+}
+
+
+@dataclass(frozen=True)
+class GlueFile:
+    """A split of a task from its TSV file, with the columns that the Hub has."""
+
+    task: GlueTask
+    file: Path
+    chosen: tuple[str, ...]
+    features: None = None
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The Hub's columns."""
+        return self.task.columns
+
+    def select_columns(self, columns: list[str]) -> "GlueFile":
+        """The same file with these columns alone."""
+        return GlueFile(self.task, self.file, tuple(columns))
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
+        """Each line as a batch of its own; raises UserError for one with too few fields.
+
+        The original QQP has some such lines, which all readers leave out; MRPC's files begin with a byte order mark.
+        """
+        short = 0
+        with self.file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+            columns = self.task.tsv_columns
+            if isinstance(columns[0], str):
+                header = next(reader, [])
+                if missing := [column for column in columns if column not in header]:
+                    raise UserError(f"{self.file} has no column {missing[0]!r}; its columns are {', '.join(header)}")
+                columns = tuple(header.index(column) for column in columns)
+            for fields in reader:
+                if len(fields) <= max(columns):
+                    if self.task is TASKS["qqp"]:
+                        short += 1
+                        continue
+                    raise UserError(f"line {reader.line_num} of {self.file} has {len(fields)} fields only")
+                values = [fields[column] for column in columns]
+                row = dict(zip(self.task.columns, [*values[:-1], self.label(values[-1], reader.line_num)], strict=True))
+                yield {name: [row[name]] for name in self.chosen}
+        if short:
+            print(f"{self.file}: {short} lines with too few fields left out")
+
+    def label(self, text: str, line: int) -> int | float:
+        """The Hub's number for a label."""
+        if not self.task.classes:
+            return float(text)
+        if text not in self.task.tsv_labels:
+            raise UserError(
+                f"line {line} of {self.file}: the label {text!r} is none of {', '.join(self.task.tsv_labels)}"
+            )
+        return self.task.tsv_labels.index(text)
+
+
+def open_glue(path: str, name: str | None, split: str, key: str) -> Table | None:
+    """A split of a task where `path` is a folder of the original TSV files; None where it is something else."""
+    task = TASKS.get(name or "")
+    if task is None or not (file := Path(path) / task.folder / FILES.get(split, f"{split}.tsv")).is_file():
+        return None
+    return Table(GlueFile(task, file, task.columns), path, name, split, key)

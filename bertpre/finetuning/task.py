@@ -1,0 +1,167 @@
+"""What a model is fine-tuned for: the loss of each task, and what its logits mean."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from bertpre.data.masking import IGNORED
+from bertpre.errors import UserError
+from bertpre.finetuning.examples import Examples
+from bertpre.training.metrics import Batch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from bertpre.recipe import Finetune
+
+PROBLEM_TYPES = {  # what transformers calls the tasks in a model's configuration
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+    "tokens": None,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, its classes, and how its loss is weighed; `class_weights` (C,) multiply the losses of the classes.
+
+    A regression learns numbers as distances from `center`, in units of `scale`: those of its training labels, of
+    whatever size they are.
+    """
+
+    kind: str
+    classes: tuple[str, ...]
+    class_weights: tuple[float, ...] | None = None
+    label_smoothing: float = 0.0
+    center: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def auto_class(self) -> str:
+        """The Auto class of transformers whose models have the head for this task."""
+        return "AutoModelForTokenClassification" if self.kind == "tokens" else "AutoModelForSequenceClassification"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What a model's configuration must say: classes by name, and the kind of problem."""
+        names = dict(enumerate(self.classes))
+        return {
+            "num_labels": len(names),
+            "id2label": names,
+            "label2id": {name: number for number, name in names.items()},
+            "problem_type": PROBLEM_TYPES[self.kind],
+        }
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The sum of the losses of a batch, in nats; of regression, squared errors in units of `scale`."""
+        if self.kind == "regression":
+            return F.mse_loss(logits.squeeze(-1), (labels - self.center) / self.scale, reduction="sum")
+        if self.kind == "multi_label":
+            return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1).sum()
+        weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        labels = labels if labels.is_floating_point() else labels.flatten()
+        return F.cross_entropy(
+            logits.flatten(0, -2), labels, weights, ignore_index=IGNORED,
+            label_smoothing=self.label_smoothing, reduction="sum",
+        )  # fmt: skip
+
+    def outputs(self, logits: Tensor) -> np.ndarray:
+        """Probabilities of the classes (..., C), or predicted numbers (B,)."""
+        if self.kind == "regression":
+            return logits.squeeze(-1).cpu().numpy() * self.scale + self.center
+        return (logits.sigmoid() if self.kind == "multi_label" else logits.softmax(-1)).cpu().numpy()
+
+    @torch.no_grad()
+    def with_scale_in(self, layer: nn.Linear) -> "Task":
+        """The same task, with `center` and `scale` in a model's last layer: the model then gives the numbers."""
+        layer.weight.mul_(self.scale)
+        layer.bias.mul_(self.scale).add_(self.center)
+        return replace(self, center=0.0, scale=1.0)
+
+
+def last_layer(model: "PreTrainedModel") -> nn.Linear:
+    """The layer that gives a regression's number; raises UserError where it has no bias to hold their mean."""
+    layer = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1][-1]
+    if layer.bias is None:
+        raise UserError(f"finetune.init: this {model.config.model_type}'s head has no bias, which a regression needs")
+    return layer
+
+
+def build_task(settings: "Finetune", training: Examples) -> Task:
+    """The recipe's task on these training examples.
+
+    `balanced` weights are inverse to the classes' counts, as scikit-learn's: a mean loss keeps its size.
+    Raises UserError where there is not one weight for each class.
+    """
+    if settings.task == "regression":
+        center, scale = training.labels.mean(), training.labels.std()
+        return Task(settings.task, training.classes, center=float(center), scale=float(scale))
+    weights = settings.class_weights
+    if weights == "balanced":
+        labels = np.concatenate(training.labels) if settings.task == "tokens" else training.labels
+        counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=len(training.classes))
+        counts = np.maximum(counts, 1)
+        weights = counts.sum() / (len(counts) * counts)
+    if weights is not None and len(weights) != len(training.classes):
+        raise UserError(
+            f"finetune.class_weights: {len(weights)} weights for {len(training.classes)} classes "
+            f"({', '.join(training.classes)})"
+        )
+    return Task(
+        settings.task,
+        training.classes,
+        None if weights is None else tuple(float(weight) for weight in weights),
+        settings.label_smoothing,
+    )
+
+
+@dataclass
+class TaskOutput(ModelOutput):
+    """The loss, and the logits (B, ..., C) in fp32."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+
+
+class TaskModel(nn.Module):
+    """Any model with a head for the task, and the task's loss."""
+
+    def __init__(self, model: "PreTrainedModel", task: Task) -> None:
+        super().__init__()
+        self.model, self.task = model, task
+
+    def forward(self, labels: Tensor, num_items_in_batch: Tensor, **inputs: Tensor) -> TaskOutput:
+        """The batch's part of the mean loss over `num_items_in_batch` labels; other inputs are the model's."""
+        logits = self.model(**inputs).logits.float()
+        return TaskOutput(self.task.loss(logits, labels) / num_items_in_batch, logits)
+
+
+class TaskObjective:
+    """What is measured while a task is trained."""
+
+    items = ("num_items_in_batch",)
+
+    def __init__(self, task: Task) -> None:
+        self.has_accuracy = task.kind in ("classification", "tokens")
+        self.figures = ("loss", "accuracy") if self.has_accuracy else ("loss",)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The batch's labels: of texts, or of words."""
+        labels = batch["labels"]
+        return {"num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORED).sum())}
+
+    def measure(self, outputs: TaskOutput, batch: Batch, counts: dict[str, float]) -> dict[str, Tensor]:
+        """This batch's part of the loss and the accuracy (fraction) of the `counts` it belongs to."""
+        measured = {"loss": outputs.loss.detach()}
+        if self.has_accuracy:
+            labels = batch["labels"]
+            labels = labels.argmax(-1) if labels.is_floating_point() else labels
+            right = (outputs.logits.argmax(-1) == labels).sum()
+            measured["accuracy"] = right / counts["num_items_in_batch"]
+        return measured

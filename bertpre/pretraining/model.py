@@ -1,0 +1,53 @@
+"""The model that pretraining starts from: random weights, or those of an existing model."""
+
+from typing import TYPE_CHECKING
+
+from bertpre.errors import UserError
+from bertpre.model.configuration_bertpre import BertPreConfig
+from bertpre.model.conversion import load_for_pretraining
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.recipe import Recipe
+from bertpre.run_directory import model_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreConfig:
+    """The model's configuration: the recipe's sizes, the tokenizer's vocabulary and special tokens."""
+    return BertPreConfig(
+        **recipe.model.model_dump(),
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+        mask_token_id=tokenizer.mask_token_id,
+    )
+
+
+def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreForPreTraining:
+    """A model with random weights, or with those of `training.init`, where that has them, and the recipe's dropout.
+
+    Raises UserError where there is no such model, or its sizes or vocabulary are not the recipe's.
+    """
+    config, source = build_config(recipe, tokenizer), recipe.training.init
+    if source is None:
+        return BertPreForPreTraining(config)
+    try:
+        known = load_for_pretraining(model_of(source))
+    except (OSError, ValueError) as error:
+        raise UserError(f"training.init: {source!r} cannot be taken: {str(error).strip().splitlines()[0]}") from None
+    if known.config.vocab_size != len(tokenizer):
+        raise UserError(
+            f"training.init: {source} has {known.config.vocab_size:,} tokens, this run's tokenizer {len(tokenizer):,}: "
+            f"prepare with tokenizer.path={source}"
+        )
+    keys = [key for key in type(recipe.model).model_fields if not key.endswith("dropout_prob")]
+    if wrong := [key for key in keys if getattr(known.config, key) != getattr(config, key)]:
+        wanted = " ".join(f"model.{key}={getattr(known.config, key)}" for key in wrong)
+        raise UserError(f"training.init: {source} has other sizes: set {wanted}")
+    for key in ("layer_norm_eps", "rope_theta", "hidden_act", "initializer_range", "type_vocab_size"):
+        setattr(config, key, getattr(known.config, key))  # a recipe has no key for these
+    model = BertPreForPreTraining(config)
+    model.load_state_dict(known.state_dict(), strict=False)  # what ModernBERT has not stays random
+    return model

@@ -1,0 +1,155 @@
+"""A recipe from YAML: found by name, overridden, checked; written out again, and compared with another."""
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from bertpre.errors import UserError
+from bertpre.recipe.schema import Recipe, Section
+
+
+def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe and apply overrides.
+
+    `name` is a path or the name of a shipped recipe; `overrides` are `section.key=value`, values in YAML.
+    Raises UserError for a missing file, a key nobody knows, a bad value.
+    """
+    path = find_recipe(name)
+    values = read_yaml(path)
+    for override in overrides or []:
+        apply_override(values, override)
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise UserError("\n".join(f"{path.name}: {line}" for line in explain(error))) from None
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with bertpre, by name."""
+    package = Path(__file__).parent.parent
+    folder = (
+        package / "recipes" if (package / "recipes").is_dir() else package.parent / "recipes"
+    )  # installed, or a checkout
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_recipe(name: str) -> Path:
+    """The file that `name` means: a path first, a run directory's own recipe, then a shipped one."""
+    path = Path(name)
+    for file in (path, path / "recipe.yaml"):
+        if file.is_file():
+            return file
+    shipped = shipped_recipes()
+    if name in shipped:
+        return shipped[name]
+    raise UserError(
+        f"no recipe {name!r}: it is neither a file, nor a run directory, nor one of the shipped ({', '.join(shipped)})"
+    )
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML lets the last of two equal keys win without a word; here it is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = {str(key) for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {sorted(twice)[0]!r} is given twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping from a file."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: cannot be read as YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a recipe is a mapping of keys to values, see `bertpre show quickstart`")
+    return values
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one `section.key=value` in place; a number picks from a list (`training.phases.0.max_length=64`)."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
+    *parents, last = key.split(".")
+    target: Any = values
+    for part in parents:
+        if isinstance(target, list) and part.isdigit() and int(part) < len(target):
+            target = target[int(part)]
+        elif isinstance(target, dict):
+            target[part] = {} if target.get(part) is None else target[part]
+            target = target[part]
+        else:
+            raise UserError(f"override {override!r}: {part!r} is not a section")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    if isinstance(target, list) and last.isdigit() and int(last) < len(target):
+        target[int(last)] = value
+    elif isinstance(target, dict):
+        target[last] = value
+    else:
+        raise UserError(f"override {override!r}: {'.'.join(parents)!r} has no keys")
+
+
+def explain(error: ValidationError) -> Iterator[str]:
+    """One line a mistake: the dotted key, what is wrong with it, and the nearest known key."""
+    known = list(known_keys(Recipe))
+    for mistake in error.errors():
+        key = ".".join(
+            str(part)
+            for part in mistake["loc"]
+            if not str(part).startswith(("literal[", "list[")) and part not in ("bool", "str")
+        )
+        if mistake["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
+            yield f"unknown key {key!r}; {hint}"
+        elif mistake["type"] == "missing":
+            yield f"key {key!r} is missing; give it in the file or as {key}=..."
+        else:
+            given = "" if isinstance(mistake["input"], dict | BaseModel) else f" (given: {mistake['input']!r})"
+            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}".removeprefix(": ")
+
+
+def known_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of the schema."""
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        annotations = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        for annotation in annotations:
+            if isinstance(annotation, type) and issubclass(annotation, Section):
+                yield from known_keys(annotation, f"{prefix}{name}.")
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """The resolved recipe, every default written out; loads again unchanged."""
+    return yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """The dotted keys in which two recipes differ."""
+    one, other = flatten(old.model_dump()), flatten(new.model_dump())
+    changed = {key for key in one.keys() & other.keys() if one[key] != other[key]}
+    for few, many in ((one, other), (other, one)):  # a section that is null in one of them
+        changed |= {key for key in few.keys() - many.keys() if any(name.startswith(f"{key}.") for name in many)}
+    return sorted(changed)
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat

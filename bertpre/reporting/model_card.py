@@ -1,0 +1,215 @@
+"""The model card: what a pushed model is, how to load it, what made it and how good it is."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bertpre.recipe import Finetune, Recipe, Source, to_yaml
+from bertpre.reporting.report import figures
+
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
+PATHS = ("path", "init", "validation_path", "held_out", "output_dir")  # keys that may name a place on this machine
+
+LOADING = """```python
+from transformers import pipeline
+
+fill_mask = pipeline("fill-mask", model="{repo_id}")
+print(fill_mask("It is a [MASK].", top_k=3))
+```
+"""
+LOADING_SUBFOLDER = """
+The folder `classifier/` holds a model for {task}:
+
+```python
+from transformers import {auto_class}, AutoTokenizer, pipeline
+
+model = {auto_class}.from_pretrained("{repo_id}", subfolder="classifier")
+tokenizer = AutoTokenizer.from_pretrained("{repo_id}", subfolder="classifier")
+classify = pipeline("{pipeline}", model=model, tokenizer=tokenizer{choice})
+print(classify({text}))
+```
+"""
+LOADING_CLASSIFIER = """```python
+from transformers import pipeline
+
+classify = pipeline("{pipeline}", model="{repo_id}"{choice})
+print(classify({text}))
+```
+"""
+TASKS = {
+    "classification": "classes of texts",
+    "multi_label": "labels of texts, any number of them each",
+    "regression": "scores of texts",
+    "tokens": "tags of words",
+}
+OBJECTIVES = {
+    "nsp": "masked language modelling and next sentence prediction",
+    "sop": "masked language modelling and sentence order prediction (Lan et al. 2019)",
+    "none": "masked language modelling alone",
+}
+
+
+def model_card(
+    recipe: Recipe,
+    results: dict[str, Any],
+    manifest: dict[str, Any],
+    model_type: str,
+    repo_id: str,
+    license: str = "unknown",  # of the weights: nobody but who pushes them can say
+) -> str:
+    """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
+
+    Says nothing of a stage that has left no figures in `results`, or no machine in `manifest`, and of a path on this
+    machine only the last part.
+    """
+    recipe = without_local_paths(recipe)
+    parts = [
+        f"---\n{yaml.safe_dump(front_matter(recipe, results, model_type, license), sort_keys=False)}---\n",
+        f"# {repo_id.split('/')[-1]}\n",
+        f"{what_it_is(recipe, results, model_type)}\n",
+        "## How to load it\n",
+        how_to_load(recipe.finetune, results, repo_id),
+        "## Training\n",
+        f"{training_data(recipe, results)}\n",
+        f"The whole recipe:\n\n```yaml\n{to_yaml(recipe)}```\n",
+    ]
+    if rows := figures(results):
+        lines = [f"| {name} | {value} |" for name, value in rows]
+        parts += ["## Figures\n", "\n".join(["| | |", "|---|---|", *lines, ""])]
+    if manifest:
+        lines = [machine(stage, facts) for stage, facts in manifest.items()]
+        parts += ["## Hardware and versions\n", "\n".join([*lines, ""])]
+    return "\n".join(parts)
+
+
+def without_local_paths(recipe: Recipe) -> Recipe:
+    """The recipe as it may be published: of paths on this machine only the last part is left."""
+
+    def public(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: public(name, part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [public(key, part) for part in value]
+        is_path = key in PATHS and isinstance(value, str)
+        return Path(value).name if is_path and (Path(value).exists() or not HUB_ID.fullmatch(value)) else value
+
+    return Recipe.model_validate(public("", recipe.model_dump()))
+
+
+def is_classifier(results: dict[str, Any]) -> bool:
+    """Whether the repository's model is a fine-tuned one, and none was pretrained."""
+    return "finetune" in results and "pretrain" not in results
+
+
+def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, license: str) -> dict[str, Any]:
+    """What the Hub's search and its widget read."""
+    tuned = recipe.finetune
+    paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
+    datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
+    base = tuned.init if is_classifier(results) else recipe.training.init
+    facts = {
+        "license": license,
+        "library_name": "transformers",
+        "pipeline_tag": pipeline_of(tuned) if is_classifier(results) else "fill-mask",
+        "tags": [model_type, "bertpre", *([] if is_classifier(results) else ["masked-lm"])],
+        "base_model": base if base and HUB_ID.fullmatch(base) else None,
+        "datasets": datasets,
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def sources(recipe: Recipe) -> list[Source]:
+    """All that the pretraining text was taken from."""
+    return [recipe.corpus, *recipe.corpus.more] if recipe.corpus else []
+
+
+def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str) -> str:
+    """The model in a few sentences."""
+    if is_classifier(results):
+        own = {"random": "random weights", "pretrained": "an encoder that it had pretrained"}
+        start = own.get(recipe.finetune.init) or linked(recipe.finetune.init, "")
+        return (
+            f"A model that gives {TASKS[recipe.finetune.task]}, trained by bertpre from {start}. It loads as stock "
+            f"`{model_type}` of transformers."
+        )
+    model = recipe.model
+    order_head = "with both its heads" if recipe.pairs.kind != "none" else "whose head for segments is untrained"
+    kind = {
+        "bert": f"BERT (Devlin et al. 2018), {order_head}. It loads as stock `bert` of transformers.",
+        "modern": "ModernBERT's layers (Warner et al. 2024) with full attention. It loads as stock `modernbert` of "
+        "transformers, which has neither segments nor a head for their order: those stayed behind, single texts are "
+        "encoded as before.",
+    }[model.architecture]
+    size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
+    if parameters := results.get("pretrain", {}).get("parameters"):
+        size += f", {parameters:,} parameters in pretraining"
+    start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
+    return (
+        f"An encoder pretrained {start} by bertpre, with {OBJECTIVES[recipe.pairs.kind]}: {kind}\n\nIts size: {size}."
+    )
+
+
+def pipeline_of(settings: Finetune) -> str:
+    """The pipeline of transformers for the task."""
+    return "token-classification" if settings.task == "tokens" else "text-classification"
+
+
+def how_to_load(settings: Finetune | None, results: dict[str, Any], repo_id: str) -> str:
+    """Code that loads what is in the repository and uses it."""
+    if "finetune" not in results:
+        return LOADING.format(repo_id=repo_id)
+    is_tokens = settings.task == "tokens"
+    text = '"I would see it again."'
+    if settings.text_pair_column is not None:
+        text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
+    choices = {
+        "repo_id": repo_id,
+        "task": TASKS[settings.task],
+        "auto_class": "AutoModelForTokenClassification" if is_tokens else "AutoModelForSequenceClassification",
+        "pipeline": pipeline_of(settings),
+        "choice": ', aggregation_strategy="first"' if is_tokens else "",  # words, not pieces of them
+        "text": text if is_tokens else f"{text}, truncation=True",
+    }
+    if is_classifier(results):
+        return LOADING_CLASSIFIER.format(**choices)
+    return LOADING.format(repo_id=repo_id) + LOADING_SUBFOLDER.format(**choices)
+
+
+def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
+    """Which texts the model was trained on."""
+    lines = []
+    if not is_classifier(results) or recipe.finetune.init == "pretrained":
+        lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
+    if tuning := recipe.finetune:
+        lines.append(
+            f"- Labelled texts: {dataset(tuning.path, tuning.name, tuning.split)}; of texts longer than "
+            f"{tuning.max_length} tokens the {tuning.truncation.replace('_', ' and ')} was kept, in the tests as well."
+        )
+        if more := tuning.unlabelled:
+            where = dataset(more.path or tuning.path, tuning.name, more.split)
+            lines.append(f"- Texts that NB-SVM, taught by the labelled ones, labelled: {where}.")
+    return "\n".join(lines)
+
+
+def dataset(path: str, name: str | None, split: str) -> str:
+    """A source of texts, linked where it is on the Hub."""
+    where = (
+        "the corpus embedded in bertpre, which a generator made up" if path == "sample" else linked(path, "datasets/")
+    )
+    return where + (f", configuration `{name}`" if name else "") + f", split `{split}`"
+
+
+def linked(path: str, kind: str) -> str:
+    """A Hub id as a link, a local path as what it is."""
+    if HUB_ID.fullmatch(path):
+        return f"[{path}](https://huggingface.co/{kind}{path})"
+    return f"local files, `{path}`"
+
+
+def machine(stage: str, facts: dict[str, Any]) -> str:
+    """One stage's hardware and versions in a line."""
+    hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
+    versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value)
+    return f"- {stage}: {hardware}; {versions}; bertpre commit {facts['commit']}"
