@@ -21,7 +21,7 @@ from training_step import Variant, hardware
 from bertpre.commands.prepare import prepare
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.pretraining.batches import PretrainingData
-from bertpre.pretraining.build import build_trainer
+from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.runtime import start_accelerator
@@ -37,7 +37,7 @@ def loop_of(recipe: Recipe, folder: Path) -> tuple[Trainer, PretrainingData]:
     accelerator, tokenizer = start_accelerator(), load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
     model = initial_model(recipe, tokenizer)
-    trainer = build_trainer(recipe, accelerator, model, data, torch.bfloat16, folder)
+    trainer = build_pretraining_trainer(recipe, accelerator, model, data, torch.bfloat16, folder)
     trainer.evaluate = trainer.checkpoint_dir = None
     return trainer, data
 

@@ -9,7 +9,7 @@ import numpy as np
 from bertpre.commands.baseline import predictor
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
-from bertpre.finetuning.fit import encode_once, fingerprint, fit
+from bertpre.finetuning.fit import encode_once, fit, recipe_fingerprint
 from bertpre.finetuning.scores import score, spread
 from bertpre.finetuning.splits import read_parts, read_test, require_finetune
 from bertpre.recipe import Recipe
@@ -48,7 +48,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     everything = parts.training
     shares = {share: [draw(everything, share, recipe.seed + n) for n in range(settings.seeds)] for share in fractions}
     test = read_test(recipe, parts)
-    told = fingerprint(recipe) + str(settings.seeds)
+    told = recipe_fingerprint(recipe) + str(settings.seeds)
     rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == told]
     inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]
     for share, drawn in shares.items():

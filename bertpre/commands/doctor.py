@@ -15,12 +15,13 @@ import torch
 
 from bertpre.commands.prepare import FROM_MANIFEST, audit
 from bertpre.data.audit import audit_lines, count_tokens
-from bertpre.data.masking import IGNORED
-from bertpre.data.store import SPLITS, open_shards, read_manifest
-from bertpre.data.tokenizer import fingerprint, load_tokenizer
+from bertpre.data.pairs import IGNORE_INDEX
+from bertpre.data.store import SPLITS, open_shards, read_store_manifest
+from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
+from bertpre.errors import first_line
 from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.pretraining.batches import PretrainingData
-from bertpre.pretraining.build import build_trainer
+from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
@@ -56,7 +57,7 @@ def doctor(recipe: Recipe) -> None:
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
-    trainer = build_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
+    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
     report("memory and disk", size_lines(recipe, model, dtype, folder))
     try:
         report("rehearsal", rehearsal_lines(recipe, trainer))
@@ -103,7 +104,7 @@ def compiler_line(device: torch.device) -> str:
     try:
         torch.compile(lambda values: values.exp() + 1)(torch.ones(64, device=device))
     except Exception as error:  # whatever the compiler's trouble is: this is the place to tell it
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         return f"torch.compile: fails ({reason}); switch it off with training.compile=false"
     return f"torch.compile: works, {time.perf_counter() - start:.0f} s for a small function"
 
@@ -111,10 +112,10 @@ def compiler_line(device: torch.device) -> str:
 def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
     """The audit of `prepare` over again, from what lies on the disk now."""
     tokenizer = load_tokenizer(folder / "tokenizer")
-    shards = {split: open_shards(folder / "data", split, fingerprint(tokenizer)) for split in SPLITS}
+    shards = {split: open_shards(folder / "data", split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
     files = {str(part.filename) for split in shards.values() for shard in split for part in vars(shard).values()}
     yield f"{len(files)} files agree with their checksums, and the tokenizer is theirs"
-    figures = {key: read_manifest(folder / "data")[key] for key in FROM_MANIFEST} | audit(folder, recipe)
+    figures = {key: read_store_manifest(folder / "data")[key] for key in FROM_MANIFEST} | audit(folder, recipe)
     figures |= count_tokens(shards["train"], len(tokenizer), tokenizer.unk_token_id)
     yield from audit_lines(figures)
 
@@ -124,7 +125,7 @@ def mask_lines(data: PretrainingData) -> Iterator[str]:
     mask_id, sums = data.collators[0].special_ids["[MASK]"], torch.zeros(4)
     for batch in data.validation_batches():
         labels, shown = batch["labels"], batch["input_ids"].gather(1, batch["masked_positions"])
-        kinds = (labels != IGNORED, shown == mask_id, shown == labels)
+        kinds = (labels != IGNORE_INDEX, shown == mask_id, shown == labels)
         sums += torch.stack([batch["attention_mask"].sum(), *(kind.sum() for kind in kinds)]).cpu()
     tokens, targets, masked, kept = sums.tolist()
     yield (

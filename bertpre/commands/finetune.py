@@ -11,7 +11,7 @@ from accelerate import Accelerator
 
 from bertpre.files import write_text
 from bertpre.finetuning.examples import Examples
-from bertpre.finetuning.fit import Encoder, encode_once, fingerprint, fit, goodness
+from bertpre.finetuning.fit import Encoder, encode_once, fit, goodness, recipe_fingerprint
 from bertpre.finetuning.scores import spread
 from bertpre.finetuning.splits import read_further, read_parts, require_finetune
 from bertpre.recipe import Finetune, Recipe
@@ -94,7 +94,7 @@ def fit_seed(
     settings, folder = recipe.finetune, Path(recipe.output_dir)
     is_only = settings.seeds == 1
     target = folder / "finetuned" if is_only else folder / "seeds" / str(seed)
-    told = fingerprint(recipe)
+    told = recipe_fingerprint(recipe)
     if not is_only and (target / FIGURES).exists():
         known = json.loads((target / FIGURES).read_text())
         if known["recipe"] == told:

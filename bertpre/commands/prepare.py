@@ -35,8 +35,8 @@ from bertpre.data.parts import (
 )
 from bertpre.data.sampler import PairDataset
 from bertpre.data.sentences import split_sentences
-from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_manifest, tidy_store
-from bertpre.data.tokenizer import fingerprint, learn_tokenizer, load_tokenizer
+from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, open_shards, read_store_manifest, tidy_store
+from bertpre.data.tokenizer import learn_tokenizer, load_tokenizer, tokenizer_fingerprint
 from bertpre.data.workers import give_memory_back, map_calls
 from bertpre.errors import UserError
 from bertpre.files import write_text
@@ -82,7 +82,7 @@ def prepare(recipe: Recipe, shard: str | None = None, merge: bool = False) -> di
             write_parts(recipe, folder)
         merge_parts(recipe, folder)
     tidy_store(folder / "data")
-    manifest = read_manifest(folder / "data")
+    manifest = read_store_manifest(folder / "data")
     figures = {key: manifest[key] for key in FROM_MANIFEST} | audit(folder, recipe)
     figures |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", figures)
@@ -258,7 +258,12 @@ def choose_documents(recipe: Recipe, folder: Path, parts: int, held_out: int) ->
     if not keep.any():
         raise UserError(f"corpus: {corpus.path} (split {corpus.split}) holds no text")
     tokenizer = obtain_tokenizer(recipe, folder, parts)
-    chosen = {"origin": origin, "parts": parts, "tokenizer_hash": fingerprint(tokenizer), "dropped": dict(dropped)}
+    chosen = {
+        "origin": origin,
+        "parts": parts,
+        "tokenizer_hash": tokenizer_fingerprint(tokenizer),
+        "dropped": dict(dropped),
+    }
     chosen["settings"] = settings_of(recipe)
     write_text(work / "chosen.json", json.dumps(chosen))
 

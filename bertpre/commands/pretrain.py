@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bertpre.data.store import read_manifest
+from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.pretraining.batches import PretrainingData
-from bertpre.pretraining.build import build_trainer, has_pairs
+from bertpre.pretraining.build import build_pretraining_trainer, has_pairs
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
@@ -27,13 +27,13 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
         claim(recipe)
     accelerator.wait_for_everyone()
     folder = Path(recipe.output_dir)
-    facts = read_manifest(folder / "data")
+    facts = read_store_manifest(folder / "data")
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
-    trainer = build_trainer(recipe, accelerator, model, data, dtype, folder)
+    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder)
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
     validation = trainer.train()

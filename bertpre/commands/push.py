@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError,
 from huggingface_hub.utils import validate_repo_id
 
 from bertpre.commands.export import write_models
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import load_run, read_manifest, read_results
 
@@ -65,5 +65,5 @@ def refusal(error: HfHubHTTPError) -> str:
     status = error.response.status_code
     if status in (401, 403):
         return f"{status}: log in by `hf auth login` with a token that may write there, or set HF_TOKEN to one"
-    said = error.server_message or str(error).strip().splitlines()[0]
+    said = error.server_message or first_line(error)
     return f"{status}, {said}; mend that, or push again later"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bertpre.data import sample
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
@@ -167,15 +167,15 @@ class ParquetFiles:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleTable:
     """A split of the embedded corpus, read as the others are."""
 
     split: str
     column_names: tuple[str, ...] = ("text", "label")
 
-    def select_columns(self, columns: list[str]) -> "Sample":
+    def select_columns(self, columns: list[str]) -> "SampleTable":
         """The same split with these columns alone."""
-        return Sample(self.split, tuple(columns))
+        return SampleTable(self.split, tuple(columns))
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
         """Each row as a batch of its own, made when it is asked for."""
@@ -183,11 +183,11 @@ class Sample:
             yield {name: [getattr(document, name)] for name in self.column_names}
 
 
-def open_sample(split: str, key: str) -> Sample:
+def open_sample(split: str, key: str) -> SampleTable:
     """A split of the embedded corpus; raises UserError for an unknown one."""
     if split not in sample.SPLITS:
         raise UserError(f"{key}.split: the embedded sample has no split {split!r}; it has {', '.join(sample.SPLITS)}")
-    return Sample(split)
+    return SampleTable(split)
 
 
 def load(
@@ -326,8 +326,3 @@ def refuse_swallowed(row: tuple[Any, ...], where: str) -> None:
 def ending(file: Path) -> str:
     """A file's ending, that of a compression left out."""
     return Path(file.stem).suffix if file.suffix in COMPRESSIONS else file.suffix
-
-
-def first_line(error: Exception) -> str:
-    """An error's first line."""
-    return str(error).strip().split("\n")[0]

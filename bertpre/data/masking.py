@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.randomness import uniform
 from bertpre.data.sampler import Example
 from bertpre.data.tokenizer import SPECIAL_TOKENS
@@ -13,7 +14,6 @@ from bertpre.data.tokenizer import SPECIAL_TOKENS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-IGNORED = -100  # torch's and transformers' mark for "no target here"
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
 BEHIND_ALL = 2.0  # the choice number of what is no candidate
 SPAN_STOP, LONGEST_SPAN = 0.2, 10  # SpanBERT's: lengths are 3.8 words in the mean
@@ -91,7 +91,7 @@ class MaskingCollator:
         for row, example in enumerate(examples):
             middle = end = 1 + len(example.a)
             ids[row, 1:middle] = example.a
-            if example.is_random_next != IGNORED:
+            if example.is_random_next != IGNORE_INDEX:
                 end = middle + 1 + len(example.b)
                 ids[row, middle + 1 : end] = example.b
                 token_types[row, middle + 1 : end + 1] = 1
@@ -124,7 +124,7 @@ class MaskingCollator:
         shown = np.where((action >= masked_share + random_share) | ~is_target, originals, shown)
         masked = ids.copy()
         np.put_along_axis(masked, positions, shown, axis=1)
-        return masked, np.where(is_target, positions, 0), np.where(is_target, originals, IGNORED)
+        return masked, np.where(is_target, positions, 0), np.where(is_target, originals, IGNORE_INDEX)
 
     def whole_words(
         self, ids: np.ndarray, choice: np.ndarray, keys: np.ndarray, wanted: np.ndarray, slots: int

@@ -8,7 +8,7 @@ import numpy as np
 # Columns of a plan: where segment A and segment B begin and end in the shard's tokens, and the label.
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
-NO_LABEL = -100  # of what is no pair
+IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target
 ROUNDS, PLACES = 6, 16  # at most so many times so many places are tried for a random segment
 
 
@@ -137,10 +137,10 @@ def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, g
                 continue
             at = begin + whole if at == begin and room == whole else at
             if at > begin:
-                plan.append((begin, at, at, at, NO_LABEL))
+                plan.append((begin, at, at, at, IGNORE_INDEX))
             begin, room = at, whole
     if at > begin:
-        plan.append((begin, at, at, at, NO_LABEL))
+        plan.append((begin, at, at, at, IGNORE_INDEX))
     return np.array(plan, dtype=np.int64).reshape(-1, 5)
 
 

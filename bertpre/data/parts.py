@@ -6,7 +6,6 @@ there need not be made again.
 
 import hashlib
 import json
-import uuid
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ from bertpre.data.encoder import Encoder
 from bertpre.data.randomness import uniform
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SPLITS, write_shard
+from bertpre.files import write_text
 
 PART_CHARACTERS = 1 << 24
 SEPARATOR = "\0"  # between cleaned texts, which hold no control characters
@@ -154,7 +154,9 @@ def encode_part(folder: Path, number: int, cut: Cut) -> None:
     encoder = load_encoder(cut.tokenizer, cut.tokenizer_hash)
     documents = [split_sentences(text) for text in read_texts(folder, number, kept=True)]
     sentences = [sentence for document in documents for sentence in document]
-    encoded = Encoded(*encoder.encode(sentences), np.array([len(document) for document in documents], dtype=np.int64))
+    encoded = EncodedDocuments(
+        *encoder.encode(sentences), np.array([len(document) for document in documents], dtype=np.int64)
+    )
     digests = read_digests(folder, number)[read_keep(folder, number)]
     is_validation = uniform(SPLIT_KEY, cut.seed, digests[:, 0], digests[:, 1]) < cut.validation_fraction
     shards = []
@@ -177,7 +179,7 @@ def encode_part(folder: Path, number: int, cut: Cut) -> None:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedDocuments:
     """The documents of a part: token ids of all sentences, (T,), their offsets, (S + 1,), sentences of each, (D,)."""
 
     tokens: np.ndarray
@@ -239,8 +241,5 @@ def forget_facts(folder: Path, number: int, stage: str) -> None:
 
 
 def write_facts(folder: Path, number: int, stage: str, facts: dict[str, Any]) -> None:
-    """Mark a stage of a part as finished; the file appears whole."""
-    file = Path(f"{part_stem(folder, number)}.{stage}.json")
-    partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
-    partial.write_text(json.dumps(facts))
-    partial.replace(file)
+    """Mark a stage of a part as finished."""
+    write_text(Path(f"{part_stem(folder, number)}.{stage}.json"), json.dumps(facts))

@@ -84,7 +84,7 @@ def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], fac
 def tidy_store(folder: Path) -> None:
     """Remove what is not of the store: behind the rename, so that a process killed here leaves a whole one."""
     wanted = {"manifest.json"} | {
-        f"{entry['name']}.{part}.npy" for entry in read_manifest(folder)["shards"] for part in PARTS
+        f"{entry['name']}.{part}.npy" for entry in read_store_manifest(folder)["shards"] for part in PARTS
     }
     for file in folder.iterdir():
         if file.name not in wanted:
@@ -97,7 +97,7 @@ def entropy(counts: np.ndarray) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_store_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a finished store."""
     try:
         return json.loads((folder / "manifest.json").read_text())
@@ -114,7 +114,7 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
 
     Raises UserError for a damaged file, or where the store was made with another tokenizer than `tokenizer_hash`.
     """
-    manifest = read_manifest(folder)
+    manifest = read_store_manifest(folder)
     if tokenizer_hash is not None and manifest["tokenizer_hash"] != tokenizer_hash:
         raise UserError(
             f"the data in {folder} was made with another tokenizer: run `bertpre prepare` in a new output_dir"

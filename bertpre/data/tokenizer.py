@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -91,14 +91,14 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path))
     except (OSError, ValueError) as error:
-        raise UserError(f"no tokenizer in {str(path)!r}: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(f"no tokenizer in {str(path)!r}: {first_line(error)}") from None
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
     if missing:
         raise UserError(f"the tokenizer in {str(path)!r} has no {', '.join(missing)}: it is not a BERT tokenizer")
     return tokenizer
 
 
-def fingerprint(tokenizer: "PreTrainedTokenizerBase") -> str:
+def tokenizer_fingerprint(tokenizer: "PreTrainedTokenizerBase") -> str:
     """A hash of the vocabulary and its normalisation: a store and a model must agree on it."""
     backend = tokenizer.backend_tokenizer
     vocabulary = sorted(backend.get_vocab().items(), key=lambda item: item[1])

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 
 Result = TypeVar("Result")
 
@@ -77,7 +77,7 @@ def map_on_ray(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]]
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise UserError(
             f"the Ray cluster gave up: {reason}; run the same command again: finished parts are kept"
         ) from None

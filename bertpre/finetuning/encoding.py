@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from bertpre.data.masking import IGNORED
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.finetuning.examples import Examples
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Tokens = tuple[list[list[int]], list[list[int]] | None]  # of texts, and of seco
 class Encoded:
     """Token ids of examples, with their segments (0 or 1) where there are pairs, and labels as arrays.
 
-    Where words are labelled, a label (S,) stands at each word's first token and IGNORED elsewhere.
+    Where words are labelled, a label (S,) stands at each word's first token and IGNORE_INDEX elsewhere.
     The first `taught` examples have their labels from a teacher.
     """
 
@@ -126,7 +126,7 @@ def encode_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, templ
         words = np.array(encoding.word_ids[:room], dtype=np.int64)
         is_first = np.diff(words, prepend=-1) != 0
         row = template.fill(encoding.ids[:room])[0]
-        label = np.full(len(row), IGNORED)
+        label = np.full(len(row), IGNORE_INDEX)
         start = len(template.parts[0])
         label[start : start + len(words)][is_first] = np.asarray(tags)[words[is_first]]
         rows.append(row)
@@ -168,7 +168,7 @@ def collate(encoded: Encoded, indices: Sequence[int], length: int, pad_token_id:
     if encoded.segments is not None:
         batch["token_type_ids"] = padded([encoded.segments[index] for index in indices], length, 0)
     is_array = isinstance(encoded.labels, np.ndarray)
-    labels = encoded.labels[indices] if is_array else padded([encoded.labels[i] for i in indices], length, IGNORED)
+    labels = encoded.labels[indices] if is_array else padded([encoded.labels[i] for i in indices], length, IGNORE_INDEX)
     return {name: torch.from_numpy(array) for name, array in (batch | {"labels": labels}).items()}
 
 

@@ -48,7 +48,7 @@ class Fitted:
     figures: dict[str, Any]
 
 
-def fingerprint(recipe: Recipe) -> str:
+def recipe_fingerprint(recipe: Recipe) -> str:
     """What changes where a key changes that a fine-tuning or its measurement depends on; not with `seeds`."""
     keys = flatten(recipe.model_dump(include={"seed", "tokenizer", "model", "training", "finetune", "evaluate"}))
     binding = {key: value for key, value in keys.items() if key not in (*FREE, "finetune.seeds")}
@@ -104,7 +104,7 @@ def fit(
         held_out = encode_examples(tokenizer, validation, settings.max_length, settings.truncation)
         measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
         best = BestEpoch(model, measure, settings)
-    trainer = build_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
+    trainer = build_finetuning_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
     trainer.train()
     log.close()
     figures = {"seed": seed, "epochs": trainer.step // data.steps_per_epoch, "examples": len(encoded.ids)}
@@ -117,7 +117,7 @@ def fit(
     return Fitted(model.eval(), tokenizer, task, figures | {"seconds": time.perf_counter() - start})
 
 
-def build_trainer(
+def build_finetuning_trainer(
     recipe: Recipe,
     accelerator: Accelerator,
     model: TaskModel,

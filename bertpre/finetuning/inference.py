@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from bertpre.data.masking import IGNORED
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.finetuning.encoding import Encoded, collate, encode_examples, in_slices
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.scores import score
@@ -39,7 +39,7 @@ def measure_model(
 
 def true_labels(task: Task, encoded: Encoded) -> Any:
     """The labels; of words, those that the encoding has room for."""
-    return [row[row != IGNORED] for row in encoded.labels] if task.kind == "tokens" else encoded.labels
+    return [row[row != IGNORE_INDEX] for row in encoded.labels] if task.kind == "tokens" else encoded.labels
 
 
 def infer(
@@ -70,7 +70,7 @@ def infer(
             logits = working(**{name: tensor.to(model.device) for name, tensor in batch.items()}).logits
         rows = task.outputs(logits.float())
         if task.kind == "tokens":
-            rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORED).numpy(), strict=True)]
+            rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORE_INDEX).numpy(), strict=True)]
         found += zip(indices.tolist(), rows, strict=True)
     working.train(was_training)
     in_order = [row for _, row in sorted(gather_object(found), key=lambda each: each[0])]

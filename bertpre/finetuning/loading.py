@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.finetuning.task import PROBLEM_TYPES, Task
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
@@ -67,7 +67,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
                 source, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
             )
     except (OSError, ValueError) as error:
-        raise UserError(f"finetune.init: no encoder in {source!r}: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(f"finetune.init: no encoder in {source!r}: {first_line(error)}") from None
     refuse_unfit(source, model, tokenizer, recipe.finetune)
     refuse_incomplete(source, model, told)
     return eager_on_cpu(model), match_inputs(tokenizer, model)
@@ -107,7 +107,7 @@ def load_own_tokenizer(source: str) -> "PreTrainedTokenizerBase":
         if len(tokenizer) <= len(tokenizer.all_special_tokens):  # made up by transformers where there are no files
             raise ValueError("there is no vocabulary")
     except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise UserError(
             f"finetune.init: no tokenizer in {source!r}: {reason}; a model cannot be used without its own: put "
             "tokenizer.json and tokenizer_config.json beside it"
@@ -225,7 +225,7 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
             lacking = sorted(told["missing_keys"])[0]
             reason = reason or f"its files lack the classifier's weights ({lacking}): fine-tune it"
         except (OSError, ValueError, ImportError) as error:
-            reason = reason or str(error).strip().splitlines()[0]
+            reason = reason or first_line(error)
     else:
         raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}")
     if settings is None:
@@ -256,7 +256,7 @@ def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerB
         if told["missing_keys"]:
             raise ValueError(f"its files lack weights ({sorted(told['missing_keys'])[0]})")
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise UserError(f"{source!r} is no masked language model: {reason}") from None
     tokenizer = load_own_tokenizer(source)
     if tokenizer.mask_token_id is None:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from bertpre.data.masking import IGNORED
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.training.metrics import Batch
@@ -67,7 +67,7 @@ class Task:
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
         labels = labels if labels.is_floating_point() else labels.flatten()
         return F.cross_entropy(
-            logits.flatten(0, -2), labels, weights, ignore_index=IGNORED,
+            logits.flatten(0, -2), labels, weights, ignore_index=IGNORE_INDEX,
             label_smoothing=self.label_smoothing, reduction="sum",
         )  # fmt: skip
 
@@ -154,7 +154,9 @@ class TaskObjective:
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's labels: of texts, or of words."""
         labels = batch["labels"]
-        return {"num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORED).sum())}
+        return {
+            "num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORE_INDEX).sum())
+        }
 
     def measure(self, outputs: TaskOutput, batch: Batch, counts: dict[str, float]) -> dict[str, Tensor]:
         """This batch's part of the loss and the accuracy (fraction) of the `counts` it belongs to."""

@@ -11,7 +11,7 @@ from accelerate import Accelerator, DistributedType
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
 from bertpre.data.store import Shard, open_shards
-from bertpre.data.tokenizer import fingerprint
+from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.recipe import Phase, Recipe
 from bertpre.training.metrics import Batch
 from bertpre.training.trainer import StepBatch
@@ -32,7 +32,7 @@ class PretrainingData:
         self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", folder: Path, accelerator: Accelerator
     ) -> None:
         training, self.accelerator = recipe.training, accelerator
-        vocabulary_hash = fingerprint(tokenizer)
+        vocabulary_hash = tokenizer_fingerprint(tokenizer)
         self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
         shards = open_shards(folder, "train", vocabulary_hash)
         self.phases = training.phases

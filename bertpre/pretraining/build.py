@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from bertpre.data.store import read_manifest
+from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.batches import PretrainingData, wants_shards
@@ -32,7 +32,7 @@ def has_pairs(recipe: Recipe) -> bool:
     return recipe.pairs.kind != "none"
 
 
-def build_trainer(
+def build_pretraining_trainer(
     recipe: Recipe,
     accelerator: Accelerator,
     model: nn.Module,
@@ -49,7 +49,7 @@ def build_trainer(
     if device.type == "cpu":
         model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
     length, tokenizer = training.phases[0].max_length, load_tokenizer(folder / "tokenizer")
-    entropy = read_manifest(folder / "data")["unigram_entropy"]
+    entropy = read_store_manifest(folder / "data")["unigram_entropy"]
     writes = accelerator.is_main_process and not is_rehearsal
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
 

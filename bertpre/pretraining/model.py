@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.conversion import load_for_pretraining
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
@@ -36,7 +36,7 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     try:
         known = load_for_pretraining(model_of(source))
     except (OSError, ValueError) as error:
-        raise UserError(f"training.init: {source!r} cannot be taken: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(f"training.init: {source!r} cannot be taken: {first_line(error)}") from None
     if known.config.vocab_size != len(tokenizer):
         raise UserError(
             f"training.init: {source} has {known.config.vocab_size:,} tokens, this run's tokenizer {len(tokenizer):,}: "

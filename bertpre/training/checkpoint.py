@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bertpre.errors import UserError
-from bertpre.files import file_checksum
+from bertpre.files import file_checksum, write_text
 from bertpre.training.sharding import like, whole
 
 logger = logging.getLogger(__name__)
@@ -113,9 +113,7 @@ def read_skipped(folder: Path) -> dict[int, list[str]]:
 
 def write_skipped(folder: Path, skipped: dict[int, list[str]]) -> None:
     """Remember the steps to leave out, before the training goes back for the first time."""
-    partial = folder / f"{SKIPPED}.partial"
-    partial.write_text(json.dumps(skipped, indent=2) + "\n")
-    partial.replace(folder / SKIPPED)
+    write_text(folder / SKIPPED, json.dumps(skipped, indent=2) + "\n")
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

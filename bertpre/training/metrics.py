@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import psutil
 import torch
 
-from bertpre.data.masking import IGNORED
+from bertpre.data.pairs import IGNORE_INDEX
 
 Batch = Mapping[str, torch.Tensor]
 
@@ -35,8 +35,8 @@ class PretrainingObjective:
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's masked tokens and its pairs: what its losses are means over."""
         return {
-            "num_items_in_batch": int((batch["labels"] != IGNORED).sum()),
-            "num_pairs_in_batch": int((batch["next_sentence_label"] != IGNORED).sum()),
+            "num_items_in_batch": int((batch["labels"] != IGNORE_INDEX).sum()),
+            "num_pairs_in_batch": int((batch["next_sentence_label"] != IGNORE_INDEX).sum()),
         }
 
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:

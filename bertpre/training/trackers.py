@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
+from bertpre.files import write_text
 
 logger = logging.getLogger(__name__)
 INIT_TIMEOUT = 30  # seconds for wandb to answer
@@ -45,9 +46,7 @@ class MetricsLog:
                 continue
             if row["stage"] != self.stage or row["step"] <= step:
                 kept.append(line)
-        partial = self.file.with_suffix(".partial")
-        partial.write_text("".join(line + "\n" for line in kept))
-        partial.replace(self.file)
+        write_text(self.file, "".join(line + "\n" for line in kept))
 
     def write(self, split: str, step: int, figures: dict[str, Any], progress: float) -> None:
         """Log one row for `split` (`train` or `validation`); what is no number goes to the file alone."""
@@ -130,7 +129,7 @@ class WandbTracker:
         try:
             self.run = wandb.init(**settings, mode=mode)
         except Exception as error:  # of many families; none of them is worth a training
-            reason = str(error).strip().splitlines()[0]
+            reason = first_line(error)
             logger.warning("wandb cannot be reached (%s): this run is kept offline in %s", reason, folder / "wandb")
             wandb.teardown()  # it would still hold the run
             self.run = wandb.init(**settings, mode="offline")

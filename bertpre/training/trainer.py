@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from bertpre.data.sampler import Position
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.runtime import set_deterministic
 from bertpre.training.checkpoint import load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.metrics import Batch, Objective, PretrainingObjective, peak_memory_mb
@@ -39,7 +39,7 @@ class StepBatch:
     documents: Callable[[], list[str]] = list  # names what the examples of the whole step were cut from
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Gives the batch that stands at a position; `progress` (0 to 1) chooses the phase."""
 
     def __call__(self, position: Position, progress: float) -> StepBatch: ...
@@ -56,7 +56,7 @@ class Trainer:
     accelerator: Accelerator
     model: nn.Module
     optimizers: list[torch.optim.Optimizer]
-    source: Source
+    source: BatchSource
     objective: Objective
     duration: Duration
     lr_at: Callable[[float], float]
@@ -113,9 +113,7 @@ class Trainer:
                 except NotFinite as error:
                     self.go_back(error)
                 except torch.OutOfMemoryError as error:
-                    raise UserError(
-                        f"not enough memory at step {self.step}: {SMALLER}; {str(error).splitlines()[0]}"
-                    ) from None
+                    raise UserError(f"not enough memory at step {self.step}: {SMALLER}; {first_line(error)}") from None
         self.finish()
         return self.figures
 
@@ -170,7 +168,7 @@ class Trainer:
                 pairs, length = batch["input_ids"].shape
                 raise UserError(
                     f"not enough memory for {pairs} rows of {length} tokens in a forward and backward pass: {SMALLER}; "
-                    f"{str(error).splitlines()[0]}"
+                    f"{first_line(error)}"
                 ) from None
             del room
         self.working.model.zero_grad()

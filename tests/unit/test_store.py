@@ -15,7 +15,7 @@ from bertpre.data.store import (
     finish_store,
     join_shards,
     open_shards,
-    read_manifest,
+    read_store_manifest,
     tidy_store,
     write_shard,
 )
@@ -130,11 +130,11 @@ def test_a_damaged_manifest_is_a_users_message(tmp_path: Path) -> None:
     store = write(tmp_path)
     (store / "manifest.json").write_text("{")
     with pytest.raises(UserError, match="manifest.json is damaged"):
-        read_manifest(store)
+        read_store_manifest(store)
 
 
 def test_the_manifest_counts_every_shard(tmp_path: Path) -> None:
-    manifest = read_manifest(write(tmp_path))
+    manifest = read_store_manifest(write(tmp_path))
     assert [shard["name"] for shard in manifest["shards"]] == ["a", "b", "c"]
     assert (manifest["documents"], manifest["sentences"], manifest["tokens"]) == (4, 7, 13)
     assert manifest["tokenizer_hash"] == "abc"

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from bertpre.data import sample
-from bertpre.data.tokenizer import SPECIAL_TOKENS, fingerprint, learn_tokenizer, load_tokenizer
+from bertpre.data.tokenizer import SPECIAL_TOKENS, learn_tokenizer, load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError
 
 
@@ -73,7 +73,7 @@ def test_lowercasing_is_a_choice() -> None:
     cased = learn_tokenizer(iter(corpus), 128, lowercase=False, max_length=64)
     assert lower.encode("The FILM") == lower.encode("the film")
     assert cased.tokenize("The") == ["The"]
-    assert fingerprint(lower) != fingerprint(cased)
+    assert tokenizer_fingerprint(lower) != tokenizer_fingerprint(cased)
 
 
 @pytest.mark.parametrize("strip_accents", [True, False])
@@ -89,7 +89,7 @@ def test_accents_are_a_choice_of_their_own(strip_accents: bool, tmp_path: Path) 
 def test_saving_and_loading_changes_nothing(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     for loaded in (load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
-        assert fingerprint(loaded) == fingerprint(tokenizer)
+        assert tokenizer_fingerprint(loaded) == tokenizer_fingerprint(tokenizer)
         assert loaded(texts(3)).data == tokenizer(texts(3)).data
         assert (len(loaded), loaded.model_max_length) == (448, 64)
 
@@ -98,14 +98,14 @@ def test_the_same_corpus_gives_the_same_vocabulary_in_another_process(tokenizer:
     code = (
         "from bertpre.data import sample; from bertpre.data.tokenizer import *\n"
         "texts = (document.text for document in sample.generate('train', 60))\n"
-        "print(fingerprint(learn_tokenizer(texts, 500, True, 64)))"
+        "print(tokenizer_fingerprint(learn_tokenizer(texts, 500, True, 64)))"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.split()[-1] == fingerprint(tokenizer)
+    assert other.stdout.split()[-1] == tokenizer_fingerprint(tokenizer)
 
 
 def test_another_corpus_has_another_fingerprint(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert fingerprint(learn_tokenizer(iter(texts(61)), 500, True, 64)) != fingerprint(tokenizer)
+    assert tokenizer_fingerprint(learn_tokenizer(iter(texts(61)), 500, True, 64)) != tokenizer_fingerprint(tokenizer)
 
 
 def test_a_missing_tokenizer_is_a_users_message(tmp_path: Path) -> None:
