@@ -62,7 +62,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTr
     try:
         config = transformers.AutoConfig.from_pretrained(source)
         set_choices(config, recipe.finetune, task)
-        with quiet():  # that the head is new is no news
+        with without_loading_report():  # that the head is new is no news
             model, told = getattr(transformers, task.auto_class).from_pretrained(
                 source, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
             )
@@ -157,7 +157,7 @@ def refuse_incomplete(source: str, model: "PreTrainedModel", told: dict[str, Any
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def without_loading_report() -> Iterator[None]:
     """Keep transformers from listing which weights it found."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()
@@ -216,7 +216,7 @@ def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task
                 raise ValueError("its tokenizer is no fast one")
             kind = settings.task if settings else kind_of(config)
             auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
-            with quiet():
+            with without_loading_report():
                 classifier, told = auto_class.from_pretrained(
                     source, subfolder=subfolder, dtype=torch.float32, output_loading_info=True
                 )
@@ -251,7 +251,7 @@ def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerB
 
     source = model_of(model)
     try:
-        with quiet():
+        with without_loading_report():
             network, told = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
         if told["missing_keys"]:
             raise ValueError(f"its files lack weights ({sorted(told['missing_keys'])[0]})")

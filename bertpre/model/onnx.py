@@ -41,7 +41,7 @@ def write_onnx(model: PreTrainedModel, file: Path, inputs: dict[str, Tensor]) ->
         0: torch.export.Dim("batch"),
         1: torch.export.Dim("sequence", max=model.config.max_position_embeddings),
     }
-    with quiet():
+    with without_exporter_warnings():
         torch.onnx.export(
             graph,
             tuple(inputs[name] for name in graph.names),
@@ -65,7 +65,7 @@ def run_onnx(file: Path, inputs: dict[str, Tensor]) -> Tensor:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def without_exporter_warnings() -> Iterator[None]:
     """Without the exporter's warnings, which tell a user nothing."""
     logging.disable(logging.WARNING)
     try:

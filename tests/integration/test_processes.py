@@ -216,7 +216,11 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-SPREAD = "import bertpre.pretrain\nbertpre.pretrain.wants_shards = lambda accelerator: True\n"
+SPREAD = """
+import bertpre.pretraining.batches, bertpre.pretraining.build
+for module in (bertpre.pretraining.batches, bertpre.pretraining.build):
+    module.wants_shards = lambda accelerator: True
+"""
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", pytest.param("lamb", marks=pytest.mark.slow), "muon"])
