@@ -1,11 +1,9 @@
-"""`bertpre doctor`: all that can be known before a training: machine, data, arithmetic, time, memory, a rehearsal."""
+"""`bertpre doctor`: what can be known before a training: machine, data, arithmetic, time, memory, a rehearsal."""
 
 import os
 import shutil
-import statistics
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
@@ -25,19 +23,19 @@ from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.trackers import clock_time
-from bertpre.training.trainer import StepBatch, Trainer
-from bertpre.training.watches import NotFinite
+from bertpre.training.trainer import Trainer
 
 USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (1e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
 REHEARSED_STEPS, OVERFIT_STEPS = 5, 40
 
 
 def doctor(recipe: Recipe) -> None:
-    """Print what was examined, a line each, and findings behind a `!` with their remedy; changes nothing.
+    """Print what was checked, one line each; `!` marks a finding, with its remedy. Changes nothing.
 
-    Raises UserError where the prepared data is damaged or does not belong to the tokenizer, or memory does not suffice.
+    Raises UserError where the prepared data is damaged or was made with another tokenizer, or memory does not suffice.
     """
     accelerator = start_accelerator()
     folder = Path(recipe.output_dir)
@@ -47,7 +45,7 @@ def doctor(recipe: Recipe) -> None:
     if recipe.corpus is None:
         return
     if not (folder / "data").exists():
-        print(f"data: none yet in {folder}; `bertpre prepare` makes it")
+        print(f"data: none yet in {folder}; run `bertpre prepare` to make it")
         return
     report("data", data_lines(recipe, folder))
     tokenizer = load_tokenizer(folder / "tokenizer")
@@ -61,8 +59,8 @@ def doctor(recipe: Recipe) -> None:
     report("memory and disk", size_lines(recipe, model, dtype, folder))
     try:
         report("rehearsal", rehearsal_lines(recipe, trainer))
-    except NotFinite as error:
-        print(f"  ! the gradient of step {error.step} is not finite: lower training.learning_rate, or use fp32")
+    except NonFiniteGradient as error:
+        print(f"  ! the gradient of step {error.step} is not finite: lower training.learning_rate or use fp32")
 
 
 def report(title: str, lines: Iterable[str]) -> None:
@@ -86,11 +84,11 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
 
 
 def label_lines(recipe: Recipe) -> Iterator[str]:
-    """How many examples there are to learn from, to choose the best epoch on, and to test on."""
+    """The number of examples for training, validation and test, and of each class."""
     parts = read_parts(recipe)
     training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
-    held = f"{len(validation):,} to choose the best epoch on" if validation else "none to choose the best epoch on"
-    yield f"{len(training):,} examples to learn from, {held}, {len(test):,} to test on"
+    held_out = f"{len(validation):,}" if validation else "no"
+    yield f"{len(training):,} training, {held_out} validation and {len(test):,} test examples"
     if recipe.finetune.task in ("classification", "multi_label"):
         counts = training.labels.sum(0) if training.labels.ndim == 2 else np.bincount(training.labels)
         yield ", ".join(f"{name} {int(count):,}" for name, count in zip(training.classes[:20], counts, strict=False))
@@ -103,18 +101,18 @@ def compiler_line(device: torch.device) -> str:
     start = time.perf_counter()
     try:
         torch.compile(lambda values: values.exp() + 1)(torch.ones(64, device=device))
-    except Exception as error:  # whatever the compiler's trouble is: this is the place to tell it
+    except Exception as error:  # whatever is wrong with the compiler: this is the place to say it
         reason = first_line(error)
-        return f"torch.compile: fails ({reason}); switch it off with training.compile=false"
+        return f"torch.compile: fails ({reason}); turn it off with training.compile=false"
     return f"torch.compile: works, {time.perf_counter() - start:.0f} s for a small function"
 
 
 def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
-    """The audit of `prepare` over again, from what lies on the disk now."""
+    """The audit of `prepare`, repeated on what is on the disk now."""
     tokenizer = load_tokenizer(folder / "tokenizer")
     shards = {split: open_shards(folder / "data", split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
     files = {str(part.filename) for split in shards.values() for shard in split for part in vars(shard).values()}
-    yield f"{len(files)} files agree with their checksums, and the tokenizer is theirs"
+    yield f"{len(files)} files match their checksums, and the tokenizer matches the data"
     figures = {key: read_store_manifest(folder / "data")[key] for key in FROM_MANIFEST} | audit(folder, recipe)
     figures |= count_tokens(shards["train"], len(tokenizer), tokenizer.unk_token_id)
     yield from audit_lines(figures)
@@ -122,7 +120,7 @@ def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
 
 def mask_lines(data: PretrainingData) -> Iterator[str]:
     """What the collator does to the validation examples."""
-    mask_id, sums = data.collators[0].special_ids["[MASK]"], torch.zeros(4)
+    mask_id, sums = data.phases[0].collator.special_ids["[MASK]"], torch.zeros(4)
     for batch in data.validation_batches():
         labels, shown = batch["labels"], batch["input_ids"].gather(1, batch["masked_positions"])
         kinds = (labels != IGNORE_INDEX, shown == mask_id, shown == labels)
@@ -135,7 +133,7 @@ def mask_lines(data: PretrainingData) -> Iterator[str]:
 
 
 def rate_lines(training: Training, architecture: str) -> Iterator[str]:
-    """Learning rates, warm-up and accuracies of the arithmetic that seldom go well."""
+    """Learning rates, warm-ups and mask rates that rarely work."""
     lowest, highest = USUAL_RATES[training.optimizer]
     rate = training.learning_rate
     yield f"{training.optimizer}, learning rate {rate:g}, {training.schedule}, warm-up over {training.warmup:.1%}"
@@ -152,65 +150,49 @@ def rate_lines(training: Training, architecture: str) -> Iterator[str]:
 
 
 def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
-    """How a step is put together in each phase, and how long an epoch is."""
+    """How a step is made up in each phase, and whether the corpus fills it."""
     processes = data.accelerator.num_processes
-    sizes = zip(data.phases, data.global_batch_sizes, data.micro_batch_sizes, data.datasets, strict=True)
-    for number, (phase, size, micro, dataset) in enumerate(sizes, start=1):
-        accumulated, group = size // (micro * processes), len(dataset.plan(0)[0])
+    for number, phase in enumerate(data.phases, start=1):
+        size, micro = phase.global_batch_size, phase.micro_batch_size
+        passes, group = size // (micro * processes), len(phase.dataset.plan(0)[0])
         yield (
-            f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {micro} in a pass x {accumulated} "
-            f"passes x {processes} processes"
+            f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {micro} in a pass x {passes} passes x "
+            f"{processes} processes"
         )
-        if size > group * dataset.groups:
-            yield f"! a step takes more pairs than the corpus gives ({group:,}): lower training.global_batch_size"
+        if size > group * phase.dataset.groups:
+            yield f"! a step takes more pairs than the corpus has ({group:,}): lower training.global_batch_size"
     if recipe.tokenizer.vocab_size % 8:
         yield f"! tokenizer.vocab_size is {recipe.tokenizer.vocab_size}: GPUs are faster with a multiple of 64"
 
 
 def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folder: Path) -> Iterator[str]:
-    """What weights, gradients and optimizer states take, and the checkpoints."""
+    """Memory for weights, gradients and optimizer states; disk for the checkpoints."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     copy = 0 if dtype == torch.float32 else 4  # bytes: weights and gradients of the working copy
     held = parameters * (4 + 4 + 8 + copy) / 2**20
     on_disk = parameters * 12 / 2**20
-    yield f"{parameters:,} parameters; {held:,.0f} MB for weights, gradients and optimizer states, and activations"
+    yield f"{parameters:,} parameters; {held:,.0f} MB for weights, gradients and optimizer states, plus activations"
     needed = on_disk * (recipe.checkpoint.keep + 1)
     yield f"checkpoints of {on_disk:,.0f} MB, at most {needed:,.0f} MB with the one being written"
     free = shutil.disk_usage(folder).free / 2**20
     if needed > free:
-        yield f"! only {free:,.0f} MB of disk are free: lower checkpoint.keep or give another output_dir"
+        yield f"! only {free:,.0f} MB of disk are free: lower checkpoint.keep or set another output_dir"
 
 
 def rehearsal_lines(recipe: Recipe, trainer: Trainer) -> Iterator[str]:
-    """A dry run of the largest batches, a few steps, what they say of the whole, and one batch learned by heart."""
-    begun = trainer.started = time.perf_counter()
-    trainer.resume()
-    wrapped = trainer.make_ready()
-    trainer.dry_run(wrapped)
-    yield f"the largest batches fit; compiling and running them took {time.perf_counter() - begun:.0f} s"
-    trainer.new_interval()
-    with ThreadPoolExecutor(1) as trainer.prefetcher:
-        trainer.prefetch()
-        each = [timed_step(trainer, wrapped) for _ in range(REHEARSED_STEPS)]
-        batch = trainer.coming.result()[0]
-    yield from time_lines(recipe.training, statistics.median(each), trainer.tokens / trainer.step)
+    """A dry run of the largest batches, a few steps, what they say about the whole, and one batch overfit."""
+    rehearsal = trainer.rehearse(REHEARSED_STEPS, OVERFIT_STEPS)
+    yield f"the largest batches fit; compiling and running them took {rehearsal.startup_seconds:.0f} s"
+    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens)
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
-    first, last = learn_by_heart(trainer, wrapped, batch)
-    yield f"one batch learned by heart: MLM loss {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
+    first, last = (rehearsal.overfit[place]["mlm_loss"] for place in (0, -1))
+    yield f"overfit one batch: MLM loss {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
     if not last < 0.9 * first:
-        yield "! a batch shown again and again is not learned: look at training.learning_rate first, then at the masks"
-
-
-def timed_step(trainer: Trainer, wrapped: torch.nn.Module) -> float:
-    """The seconds of one turn of the loop."""
-    start = time.perf_counter()
-    trainer.take_step(wrapped, 0)
-    trainer.gradient_is_sound()  # a GPU is waited for
-    return time.perf_counter() - start
+        yield "! the model cannot overfit one batch: check training.learning_rate first, then the masks"
 
 
 def time_lines(training: Training, step_seconds: float, step_tokens: float) -> Iterator[str]:
-    """What the duration comes to."""
+    """Speed, and when the training ends at that speed."""
     yield f"{step_seconds:.2f} s a step, {step_tokens / step_seconds:,.0f} tokens a second"
     ends = {
         "training.max_steps": training.max_steps,
@@ -221,18 +203,6 @@ def time_lines(training: Training, step_seconds: float, step_tokens: float) -> I
     price = training.price_per_hour
     cost = f", cost {steps * step_seconds / 3600 * price:,.2f}" if price else ""
     lasting = clock_time(steps * step_seconds)
-    yield f"{name} ends it after about {steps:,.0f} steps, {steps * step_tokens:,.0f} tokens, {lasting}{cost}"
+    yield f"{name} ends training after about {steps:,.0f} steps, {steps * step_tokens:,.0f} tokens, {lasting}{cost}"
     if steps < 100:
-        yield "! fewer than 100 steps: the model will not learn much; give it more time, or a smaller model or batch"
-
-
-def learn_by_heart(trainer: Trainer, wrapped: torch.nn.Module, batch: StepBatch) -> tuple[float, float]:
-    """The MLM loss of the first and the last of some steps on one micro-batch at the full rate."""
-    batch, losses = StepBatch(batch.micro_batches[:1], batch.after), []
-    counts = trainer.objective.counts(batch.micro_batches[0])
-    for _ in range(OVERFIT_STEPS):
-        trainer.interval["sums"] = {}
-        trainer.train_step(wrapped, batch, counts | {"tokens": 0}, 1.0)
-        losses.append(trainer.sums_since_log()["mlm_loss"])
-        trainer.step += 1
-    return losses[0], losses[-1]
+        yield "! fewer than 100 steps: the model will learn little; allow more time, or use a smaller model or batch"

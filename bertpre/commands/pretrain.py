@@ -1,7 +1,8 @@
 """`bertpre pretrain`: store -> model, with exact resume."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,15 +14,16 @@ from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
-from bertpre.training.sharding import whole
-
-if TYPE_CHECKING:
-    pass
+from bertpre.training.sharding import gather_full
+from bertpre.training.trainer import Trainer
 
 
 @one_at_a_time
-def pretrain(recipe: Recipe) -> dict[str, Any]:
-    """Pretrain the recipe's model on the prepared data; returns the figures for `results.json`."""
+def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None) -> dict[str, Any]:
+    """Pretrain the recipe's model on the prepared data; returns the entry of `results.json`.
+
+    `after_step` is called after each step with the trainer, whose `progress`, `log` and model it may look at.
+    """
     accelerator = start_accelerator()
     if accelerator.is_main_process:
         claim(recipe)
@@ -33,29 +35,30 @@ def pretrain(recipe: Recipe) -> dict[str, Any]:
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
-    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder)
+    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, after_step=after_step)
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
     validation = trainer.train()
-    trainer.log.close()
-    figures = {
-        "steps": trainer.step,
-        "tokens": trainer.tokens,
-        "seconds": trainer.elapsed,
+    trainer.log.output.close()
+    names = trainer.training_step.objective.metric_names
+    results = {
+        "steps": trainer.progress.step,
+        "tokens": trainer.progress.tokens,
+        "seconds": trainer.clock.elapsed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "validation": {name: validation[name] for name in trainer.objective.figures if name != "loss"},
+        "validation": {name: validation[name] for name in names if name != "loss"},
         "unigram_entropy": facts["unigram_entropy"],
         "fillings": validation["fillings"],
     }
-    weights = {name: whole(value) for name, value in model.state_dict().items()}
+    weights = {name: gather_full(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
         model.save_pretrained(folder / "model", state_dict=weights)
         tokenizer.save_pretrained(folder / "model")
-        write_results(folder, "pretrain", figures)
+        write_results(folder, "pretrain", results)
+        pairs = f", {recipe.pairs.kind.upper()} accuracy {validation['nsp_accuracy']:.3f}" if has_pairs(recipe) else ""
         print(
-            f"pretrain: {figures['steps']:,} steps, {figures['tokens']:,} tokens in {figures['seconds']:.0f} s; "
-            f"validation MLM loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f})"
-            + (f", {recipe.pairs.kind.upper()} accuracy {validation['nsp_accuracy']:.3f}" if has_pairs(recipe) else "")
+            f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens in {results['seconds']:.0f} s; "
+            f"validation MLM loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f}){pairs}"
         )
     accelerator.wait_for_everyone()
-    return figures
+    return results

@@ -21,3 +21,11 @@ def scramble(bits: np.ndarray) -> np.ndarray:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+def seed_from(*keys: int) -> int:
+    """A seed for a generator, one for each combination of the keys: 63 bits, the same on every Python."""
+    state = np.zeros(1, dtype=np.uint64)
+    for key in keys:
+        state = scramble(state + np.uint64(key) + np.uint64(GOLDEN))
+    return int(state[0] >> np.uint64(1))

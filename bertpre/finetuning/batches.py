@@ -8,8 +8,8 @@ from accelerate import Accelerator
 from bertpre.data.sampler import Position, micro_batch_size
 from bertpre.finetuning.encoding import Encoded, collate, in_slices
 from bertpre.recipe import Finetune
+from bertpre.training.batches import StepBatch
 from bertpre.training.metrics import Batch
-from bertpre.training.trainer import StepBatch
 
 if TYPE_CHECKING:
     pass

@@ -25,10 +25,13 @@ from bertpre.runtime import (
     choose_dtype,
     is_worth_compiling,
 )
+from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.step import Arithmetic
+from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import MetricsLog
-from bertpre.training.trainer import Trainer
+from bertpre.training.trainer import Remedies, Trainer
 from bertpre.training.watches import SpikeWatch
 
 if TYPE_CHECKING:
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
 
 
 Encoder = Callable[["PreTrainedTokenizerBase"], Encoded]
+
+
+REMEDIES = Remedies(
+    memory="lower finetune.micro_batch_size",
+    not_finite="lower finetune.learning_rate, lengthen finetune.warmup, or try training.precision=fp32",
+    budget="finetune.epochs",
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ def fit(
     trainer = build_finetuning_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
     trainer.train()
     log.close()
-    figures = {"seed": seed, "epochs": trainer.step // data.steps_per_epoch, "examples": len(encoded.ids)}
+    figures = {"seed": seed, "epochs": trainer.progress.step // data.steps_per_epoch, "examples": len(encoded.ids)}
     if best is not None:
         best.restore()
         figures |= {"best_epoch": best.best_step // data.steps_per_epoch}
@@ -148,20 +158,18 @@ def build_finetuning_trainer(
         objective=TaskObjective(model.task),
         duration=Duration(max_steps=epochs * data.steps_per_epoch),
         lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
-        log=log,
-        dtype=choose_dtype(training.precision, accelerator.device),
-        compile=not is_short and choose_compile(training.compile, accelerator.device),
-        any_length=True,
-        deterministic=choose_deterministic(training.deterministic, accelerator.device),
-        max_grad_norm=training.max_grad_norm,
+        log=StepLog(log, training.log_every, [SpikeWatch()], Machine(price_per_hour=training.price_per_hour)),
         seed=seed,
-        log_every=training.log_every,
-        eval_every=data.steps_per_epoch,
-        evaluate=best,
-        evaluate_first=False,
-        is_enough=best.is_enough if best else bool,
-        watches=[SpikeWatch()],
-        price_per_hour=training.price_per_hour,
+        arithmetic=Arithmetic(
+            choose_dtype(training.precision, accelerator.device),
+            compile=not is_short and choose_compile(training.compile, accelerator.device),
+            dynamic_shapes=True,
+            deterministic=choose_deterministic(training.deterministic, accelerator.device),
+            max_grad_norm=training.max_grad_norm,
+        ),
+        evaluation=Evaluation(best, data.steps_per_epoch, at_start=False) if best else None,
+        should_stop=best.is_enough if best else lambda: False,
+        remedies=REMEDIES,
     )
 
 

@@ -145,11 +145,11 @@ class TaskModel(nn.Module):
 class TaskObjective:
     """What is measured while a task is trained."""
 
-    items = ("num_items_in_batch",)
+    count_names = ("num_items_in_batch",)
 
     def __init__(self, task: Task) -> None:
         self.has_accuracy = task.kind in ("classification", "tokens")
-        self.figures = ("loss", "accuracy") if self.has_accuracy else ("loss",)
+        self.metric_names = ("loss", "accuracy") if self.has_accuracy else ("loss",)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's labels: of texts, or of words."""

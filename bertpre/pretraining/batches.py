@@ -1,11 +1,12 @@
 """The batches of pretraining: store -> pairs -> masked micro-batches of this process."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from accelerate import Accelerator, DistributedType
 
 from bertpre.data.masking import MaskingCollator
@@ -13,107 +14,123 @@ from bertpre.data.sampler import Example, PairDataset, Position, in_batches, mic
 from bertpre.data.store import Shard, open_shards
 from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.recipe import Phase, Recipe
+from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.metrics import Batch
-from bertpre.training.trainer import StepBatch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def wants_shards(accelerator: Accelerator) -> bool:
-    """Whether the launcher was asked for FSDP, whose second version is the one there is here."""
-    return accelerator.distributed_type == DistributedType.FSDP
+@dataclass(frozen=True)
+class PhaseBatches:
+    """The examples and batch sizes of one phase, which has its own sequence length."""
+
+    max_length: int
+    dataset: PairDataset
+    collator: MaskingCollator
+    global_batch_size: int
+    micro_batch_size: int
+    end: float  # share of the training after which the next phase begins
+
+    def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
+        """Masked micro-batches."""
+        return (self.collator(group, masked_lm_prob) for group in in_batches(examples, self.micro_batch_size))
+
+    def largest(self) -> Batch:
+        """The first micro-batch; all of a phase have the same shape."""
+        return self.collator(self.dataset.take(Position(), self.micro_batch_size)[0], None)
 
 
 class PretrainingData:
-    """The batches of pretraining: a `Source` for the trainer, and the validation batches."""
+    """The batches of pretraining: a `BatchSource` for the trainer, and the validation batches."""
 
     def __init__(
         self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", folder: Path, accelerator: Accelerator
     ) -> None:
         training, self.accelerator = recipe.training, accelerator
-        vocabulary_hash = tokenizer_fingerprint(tokenizer)
-        self.validation_shards = open_shards(folder, "validation", vocabulary_hash)
-        shards = open_shards(folder, "train", vocabulary_hash)
-        self.phases = training.phases
-        self.global_batch_sizes = [phase.global_batch_size or training.global_batch_size for phase in self.phases]
-        self.sep_token_id = tokenizer.sep_token_id
+        tokenizer_hash = tokenizer_fingerprint(tokenizer)
+        self.validation_shards = open_shards(folder, "validation", tokenizer_hash)
+        shards = open_shards(folder, "train", tokenizer_hash)
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
-        self.micro_batch_sizes = [
-            micro_batch_size(
-                size,
-                phase.micro_batch_size,
-                accelerator.num_processes,
-                "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size",
-            )
-            for size, phase in zip(self.global_batch_sizes, self.phases, strict=True)
+        ends = accumulate(phase.share for phase in training.phases)
+        self.phases = [
+            build_phase(recipe, tokenizer, phase, shards, accelerator.num_processes, end)
+            for phase, end in zip(training.phases, ends, strict=True)
         ]
-        self.datasets = [self.dataset(recipe, shards, phase) for phase in self.phases]
-        self.collators = [self.collator(recipe, tokenizer, phase) for phase in self.phases]
-        # Validation is on the first phase's length, where most of the training is, from the start to the end.
-        held_out = self.dataset(recipe, self.validation_shards, self.phases[0])
+        # Validation uses the first phase's length, where most of the training is, from the start to the end.
+        held_out = pair_dataset(recipe, tokenizer, training.phases[0], self.validation_shards)
         available = len(held_out.plan(0)[0])
         count = min(training.eval_pairs, available)
-        if wants_shards(accelerator):  # then all processes have to evaluate as often
+        if wants_shards(accelerator):  # all processes then have to evaluate the same number of batches
             count -= count % accelerator.num_processes
         self.validation, _ = held_out.take(Position(), count)
 
-    def dataset(self, recipe: Recipe, shards: list[Shard], phase: Phase) -> PairDataset:
-        """The pairs of some shards at one phase's length."""
-        pairs = recipe.pairs
-        probabilities = pairs.short_seq_prob, pairs.random_next_prob
-        return PairDataset(shards, phase.max_length, recipe.seed, *probabilities, pairs.kind, self.sep_token_id)
-
-    def collator(self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:
-        """The masking at one phase's length."""
-        training = recipe.training
-        return MaskingCollator.of(
-            tokenizer,
-            phase.max_length,
-            masked_lm_prob=training.masked_lm_prob,
-            seed=recipe.seed,
-            masking=training.masking,
-            mask_split=training.mask_split,
-        )
-
     def __call__(self, position: Position, progress: float) -> StepBatch:
         """This process's micro-batches of the step that begins at `position`."""
-        phase = self.phase_at(progress)
-        if phase != position.phase:
-            position = Position(phase, position.epoch + 1)
-        dataset, size = self.datasets[phase], self.global_batch_sizes[phase]
-        examples, after = dataset.take(position, size)
-        share = size // self.accelerator.num_processes
+        number = self.phase_at(progress)
+        if number != position.phase:
+            position = Position(number, position.epoch + 1)
+        phase = self.phases[number]
+        examples, after = phase.dataset.take(position, phase.global_batch_size)
+        share = phase.global_batch_size // self.accelerator.num_processes
         mine = examples[share * self.accelerator.process_index :][:share]
-        batches = list(self.batches(mine, phase, self.masked_lm_prob_at(progress)))
-        return StepBatch(batches, after, partial(dataset.documents, position, size))
+        micro_batches = list(phase.micro_batches(mine, self.masked_lm_prob_at(progress)))
+        return StepBatch(micro_batches, after, partial(phase.dataset.documents, position, phase.global_batch_size))
 
     def largest(self) -> list[Batch]:
-        """A micro-batch of each phase; all of a phase have one shape."""
-        first = [
-            data.take(Position(), size)[0] for data, size in zip(self.datasets, self.micro_batch_sizes, strict=True)
-        ]
-        return [batch for phase, examples in enumerate(first) for batch in self.batches(examples, phase)]
+        """A micro-batch of each phase."""
+        return [phase.largest() for phase in self.phases]
 
     def masked_lm_prob_at(self, progress: float) -> float:
-        """The share of tokens that are masked at a share of the training."""
+        """The share of tokens that are masked, which changes linearly with progress (0 to 1)."""
         start, end = self.masked_lm_probs
         return start + (end - start) * progress
 
     def phase_at(self, progress: float) -> int:
-        """The phase at a share of the training."""
-        ends = np.cumsum([phase.share for phase in self.phases])
-        return min(int(np.searchsorted(ends, progress, side="right")), len(self.phases) - 1)
-
-    def batches(self, examples: list[Example], phase: int, masked_lm_prob: float | None = None) -> Iterator[Batch]:
-        """Collated micro-batches."""
-        return (
-            self.collators[phase](group, masked_lm_prob)
-            for group in in_batches(examples, self.micro_batch_sizes[phase])
-        )
+        """The number of the phase at this progress (0 to 1)."""
+        return min(sum(phase.end <= progress for phase in self.phases), len(self.phases) - 1)
 
     def validation_batches(self) -> Iterator[Batch]:
-        """This process's share of the validation pairs on the device, masked as in the first epoch, always the same."""
+        """This process's share of the validation pairs on the device, with the same masks every time."""
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
-        for batch in self.batches(mine, phase=0):
-            yield {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
+        for batch in self.phases[0].micro_batches(mine):
+            yield to_device(batch, self.accelerator.device)
+
+
+def build_phase(
+    recipe: Recipe,
+    tokenizer: "PreTrainedTokenizerBase",
+    phase: Phase,
+    shards: list[Shard],
+    num_processes: int,
+    end: float,
+) -> PhaseBatches:
+    """One phase of the recipe; raises UserError where its batch cannot be divided among the processes."""
+    training = recipe.training
+    collator = MaskingCollator.of(
+        tokenizer,
+        phase.max_length,
+        masked_lm_prob=training.masked_lm_prob,
+        seed=recipe.seed,
+        masking=training.masking,
+        mask_split=training.mask_split,
+    )
+    key = "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
+    size = phase.global_batch_size or training.global_batch_size
+    micro = micro_batch_size(size, phase.micro_batch_size, num_processes, key)
+    dataset = pair_dataset(recipe, tokenizer, phase, shards)
+    return PhaseBatches(phase.max_length, dataset, collator, size, micro, end)
+
+
+def pair_dataset(
+    recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase, shards: list[Shard]
+) -> PairDataset:
+    """The pairs of some shards at one phase's length."""
+    pairs = recipe.pairs
+    probabilities = pairs.short_seq_prob, pairs.random_next_prob
+    return PairDataset(shards, phase.max_length, recipe.seed, *probabilities, pairs.kind, tokenizer.sep_token_id)
+
+
+def wants_shards(accelerator: Accelerator) -> bool:
+    """Whether the launcher asked for FSDP (bertpre uses its second version, `fully_shard`)."""
+    return accelerator.distributed_type == DistributedType.FSDP

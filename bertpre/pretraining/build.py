@@ -1,62 +1,55 @@
 """The recipe unpacked into the trainer of pretraining."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
 
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.flops import flops_per_token
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.batches import PretrainingData, wants_shards
 from bertpre.pretraining.mask_predictions import fill_masks
-from bertpre.recipe import Recipe, seconds
+from bertpre.pretraining.plateau import PlateauWatch
+from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
+from bertpre.training.checkpoint import Checkpoints
+from bertpre.training.evaluation import Evaluation, evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
-from bertpre.training.sharding import is_sharded, shard_model
+from bertpre.training.sharding import shard_model
+from bertpre.training.step import Arithmetic
+from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import MetricsLog, start_trackers
-from bertpre.training.trainer import Trainer, evaluate_batches
-from bertpre.training.watches import PlateauWatch, SpikeWatch
+from bertpre.training.trainer import Remedies, Trainer
+from bertpre.training.watches import SpikeWatch
 
-if TYPE_CHECKING:
-    pass
-
-
-def has_pairs(recipe: Recipe) -> bool:
-    """Whether the examples are pairs with a label."""
-    return recipe.pairs.kind != "none"
+REMEDIES = Remedies(
+    memory="lower training.phases.N.micro_batch_size (phases count from 0)",
+    not_finite="lower training.learning_rate, lengthen training.warmup, or try training.precision=fp32",
+    budget="training.budget",
+)
 
 
 def build_pretraining_trainer(
     recipe: Recipe,
     accelerator: Accelerator,
-    model: nn.Module,
+    model: BertPreForPreTraining,
     data: PretrainingData,
     dtype: torch.dtype,
     folder: Path,
     is_rehearsal: bool = False,
+    after_step: Callable[[Trainer], None] | None = None,
 ) -> Trainer:
-    """Unpack the recipe into the trainer's parts; a rehearsal has no evaluation, and leaves nothing in the folder."""
-    training, objective, device = recipe.training, PretrainingObjective(has_pairs(recipe)), accelerator.device
-    model.to(device)
-    if wants_shards(accelerator):
-        shard_model(model, dtype)
-    if device.type == "cpu":
-        model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
-    length, tokenizer = training.phases[0].max_length, load_tokenizer(folder / "tokenizer")
-    entropy = read_store_manifest(folder / "data")["unigram_entropy"]
-    writes = accelerator.is_main_process and not is_rehearsal
-    trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
-
-    def evaluate(step: int) -> dict[str, Any]:
-        figures = evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype)
-        return figures | {"fillings": fill_masks(model, tokenizer, data.validation_shards[0])}
-
+    """Unpack the recipe into the trainer's parts; a rehearsal has no evaluation and writes nothing."""
+    training, objective = recipe.training, PretrainingObjective(has_pairs(recipe))
+    place_model(model, accelerator, dtype)
+    evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype, load_tokenizer(folder / "tokenizer"))
     return Trainer(
         accelerator=accelerator,
         model=model,
@@ -71,25 +64,85 @@ def build_pretraining_trainer(
         ),
         source=data,
         objective=objective,
-        duration=Duration(
-            training.max_steps, seconds(training.budget) if training.budget else None, training.max_tokens
-        ),
+        duration=duration(training),
         lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
-        log=MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers),
-        dtype=dtype,
-        compile=choose_compile(training.compile, device) and not is_sharded(model),
-        deterministic=choose_deterministic(training.deterministic, device),
-        max_grad_norm=training.max_grad_norm,
+        log=step_log(
+            recipe, accelerator, model, dtype, folder, writes=accelerator.is_main_process and not is_rehearsal
+        ),
         seed=recipe.seed,
-        log_every=training.log_every,
-        eval_every=training.eval_every,
-        evaluate=None if is_rehearsal else evaluate,
-        checkpoint_dir=None if is_rehearsal else folder / "checkpoints",
-        checkpoint_every=recipe.checkpoint.every,
-        checkpoint_keep=recipe.checkpoint.keep,
-        checkpoint_keep_every=seconds(recipe.checkpoint.keep_every) if recipe.checkpoint.keep_every else None,
-        watches=[SpikeWatch(), PlateauWatch(entropy, training.mask_split, recipe.model.architecture)],
-        flops_per_token=flops_per_token(model.config, length, training.masked_lm_prob),
-        peak_flops=peak_flops(device, dtype),
-        price_per_hour=training.price_per_hour,
+        arithmetic=Arithmetic(
+            dtype,
+            compile=choose_compile(training.compile, accelerator.device) and not wants_shards(accelerator),
+            deterministic=choose_deterministic(training.deterministic, accelerator.device),
+            max_grad_norm=training.max_grad_norm,
+        ),
+        evaluation=None if is_rehearsal else Evaluation(evaluate, training.eval_every),
+        checkpoints=None if is_rehearsal else checkpoints(recipe, folder),
+        after_step=after_step,
+        remedies=REMEDIES,
     )
+
+
+def has_pairs(recipe: Recipe) -> bool:
+    """Whether the examples are pairs with a label."""
+    return recipe.pairs.kind != "none"
+
+
+def place_model(model: BertPreForPreTraining, accelerator: Accelerator, dtype: torch.dtype) -> None:
+    """Move the model to the device, sharded where the launcher asked for it, with the fastest attention there."""
+    model.to(accelerator.device)
+    if wants_shards(accelerator):
+        shard_model(model, dtype)
+    if accelerator.device.type == "cpu":
+        model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
+
+
+def duration(training: Training) -> Duration:
+    """How long to train."""
+    budget = seconds(training.budget) if training.budget else None
+    return Duration(training.max_steps, budget, training.max_tokens)
+
+
+def checkpoints(recipe: Recipe, folder: Path) -> Checkpoints:
+    """Where and how often to save."""
+    settings = recipe.checkpoint
+    keep_every = seconds(settings.keep_every) if settings.keep_every else None
+    return Checkpoints(folder / "checkpoints", settings.every, settings.keep, keep_every)
+
+
+def step_log(
+    recipe: Recipe,
+    accelerator: Accelerator,
+    model: BertPreForPreTraining,
+    dtype: torch.dtype,
+    folder: Path,
+    writes: bool,
+) -> StepLog:
+    """The log of pretraining, with its trackers and watches."""
+    training, length = recipe.training, recipe.training.phases[0].max_length
+    trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
+    entropy = read_store_manifest(folder / "data")["unigram_entropy"]
+    return StepLog(
+        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers),
+        training.log_every,
+        [SpikeWatch(), PlateauWatch(entropy, training.mask_split, recipe.model.architecture)],
+        Machine(
+            flops_per_token(model.config, length, training.masked_lm_prob),
+            peak_flops(accelerator.device, dtype),
+            training.price_per_hour,
+        ),
+    )
+
+
+def evaluate_model(
+    accelerator: Accelerator,
+    model: BertPreForPreTraining,
+    objective: PretrainingObjective,
+    data: PretrainingData,
+    dtype: torch.dtype,
+    tokenizer: Any,
+    step: int,
+) -> dict[str, Any]:
+    """Metrics on the validation pairs, and what the model predicts for some masked words."""
+    metrics = evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype)
+    return metrics | {"fillings": fill_masks(model, tokenizer, data.validation_shards[0])}

@@ -1,9 +1,8 @@
-"""What the model guesses for hidden words, shown with every evaluation."""
+"""What the model predicts for masked words, shown with every evaluation."""
 
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from bertpre.data.store import Shard
 from bertpre.training.sharding import is_sharded
@@ -11,24 +10,21 @@ from bertpre.training.sharding import is_sharded
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from bertpre.model.modeling_bertpre import BertPreForPreTraining
+
 
 def fill_masks(
-    model: nn.Module, tokenizer: "PreTrainedTokenizerBase", shard: Shard, count: int = 3
+    model: "BertPreForPreTraining", tokenizer: "PreTrainedTokenizerBase", shard: Shard, count: int = 3
 ) -> list[dict[str, Any]]:
-    """Hide one word in each of a few validation sentences and let the model guess: sentence, answer, three guesses."""
-    fillings = []
+    """Mask one word in each of a few validation sentences; returns sentences, answers and the model's three guesses."""
+    fillings: list[dict[str, Any]] = []
     model.eval()
-    for number in range(len(shard.sentences) - 1):
-        ids = shard.tokens[shard.sentences[number] : shard.sentences[number + 1]].tolist()
+    for start, end in zip(shard.sentences[:-1], shard.sentences[1:], strict=True):
+        ids = shard.tokens[start:end].tolist()
         words = tokenizer.convert_ids_to_tokens(ids)
-        candidates = [
-            place
-            for place in range(3, len(words) - 2)
-            if words[place].isalpha() and not words[place + 1].startswith("##")
-        ]
-        if not 8 <= len(ids) <= 24 or not candidates:
+        place = longest_word(words)
+        if not 8 <= len(ids) <= 24 or place is None:
             continue
-        place = max(candidates, key=lambda index: len(words[index]))
         shown = [*ids[:place], tokenizer.mask_token_id, *ids[place + 1 :]]
         inputs = torch.tensor([[tokenizer.cls_token_id, *shown, tokenizer.sep_token_id]], device=model.device)
         with torch.no_grad():
@@ -39,3 +35,11 @@ def fill_masks(
         if len(fillings) == count:
             break
     return fillings
+
+
+def longest_word(words: list[str]) -> int | None:
+    """The place of the longest word that is one token, not at the sentence's ends; None where there is none."""
+    whole = (
+        place for place in range(3, len(words) - 2) if words[place].isalpha() and not words[place + 1].startswith("##")
+    )
+    return max(whole, key=lambda place: len(words[place]), default=None)

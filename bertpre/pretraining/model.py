@@ -26,9 +26,9 @@ def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPr
 
 
 def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreForPreTraining:
-    """A model with random weights, or with those of `training.init`, where that has them, and the recipe's dropout.
+    """A model with random weights, or with the weights of `training.init`; dropout is the recipe's.
 
-    Raises UserError where there is no such model, or its sizes or vocabulary are not the recipe's.
+    Raises UserError where `training.init` cannot be loaded, or its sizes or vocabulary differ from the recipe's.
     """
     config, source = build_config(recipe, tokenizer), recipe.training.init
     if source is None:
@@ -36,7 +36,7 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     try:
         known = load_for_pretraining(model_of(source))
     except (OSError, ValueError) as error:
-        raise UserError(f"training.init: {source!r} cannot be taken: {first_line(error)}") from None
+        raise UserError(f"training.init: {source!r} cannot be loaded: {first_line(error)}") from None
     if known.config.vocab_size != len(tokenizer):
         raise UserError(
             f"training.init: {source} has {known.config.vocab_size:,} tokens, this run's tokenizer {len(tokenizer):,}: "
@@ -49,5 +49,5 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     for key in ("layer_norm_eps", "rope_theta", "hidden_act", "initializer_range", "type_vocab_size"):
         setattr(config, key, getattr(known.config, key))  # a recipe has no key for these
     model = BertPreForPreTraining(config)
-    model.load_state_dict(known.state_dict(), strict=False)  # what ModernBERT has not stays random
+    model.load_state_dict(known.state_dict(), strict=False)  # parts that ModernBERT lacks stay random
     return model

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,21 @@ from torch import nn
 
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, write_text
-from bertpre.training.sharding import like, whole
+from bertpre.training.sharding import gather_full, shard_like
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
 SKIPPED = "skipped.json"
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often a training is saved, and which checkpoints stay."""
+
+    folder: Path
+    every: int = 0  # steps; 0: only before the first step and after the last
+    keep: int = 2  # the newest
+    keep_every: float | None = None  # seconds of training; of the older ones, the first in each such stretch
 
 
 def save_checkpoint(
@@ -35,12 +46,12 @@ def save_checkpoint(
 ) -> Path:
     """Write `step-XXXXXXXX` into `folder`, whole or not at all, then remove what `outdated` names.
 
-    `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Raises
-    UserError where the disk is full; the checkpoints before are left as they are. Where weights are spread over
-    processes all of them call this, and one `writes`.
+    `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Where
+    weights are sharded, all processes call this and one `writes`. Raises UserError where the disk is full; earlier
+    checkpoints stay as they are.
     """
     target = folder / f"step-{step:08d}"
-    weights = {name: whole(value.detach()).contiguous() for name, value in model.named_parameters()}
+    weights = {name: gather_full(value.detach()).contiguous() for name, value in model.named_parameters()}
     states = optimizer_tensors(optimizers)
     if not writes:
         return target
@@ -48,14 +59,14 @@ def save_checkpoint(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         write_files(partial, weights, states, {"step": step, **state})
-        if target.exists():  # a damaged one, of a step that was trained again
+        if target.exists():  # damaged, and its step was trained again
             target.rename(free_name(folder / f"{target.name}.damaged"))
         partial.rename(target)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise UserError(
-            f"the checkpoint of step {step} cannot be written to {folder}: {error}; free some space there; those "
-            "before are intact, and the same command goes on from the last of them"
+            f"{folder}: the checkpoint of step {step} cannot be written: {error}. Earlier checkpoints are intact: free "
+            "some space and run the same command to resume"
         ) from None
     for old in outdated(folder, target, keep, keep_every):
         shutil.rmtree(old)
@@ -65,7 +76,7 @@ def save_checkpoint(
 def write_files(
     partial: Path, weights: dict[str, torch.Tensor], states: dict[str, torch.Tensor], state: dict[str, Any]
 ) -> None:
-    """Write a checkpoint's three files and wait until the disk has them."""
+    """Write a checkpoint's three files and wait until they are on the disk."""
     partial.mkdir(parents=True)
     save_file(weights, partial / FILES[0])
     save_file(states, partial / FILES[1])
@@ -77,16 +88,15 @@ def write_files(
 
 
 def free_name(path: Path) -> Path:
-    """The path, or with a number where there is such a file."""
+    """The path, with a number added where it is taken."""
     others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return path if not path.exists() else next(other for other in others if not other.exists())
 
 
 def outdated(folder: Path, newest: Path, keep: int, keep_every: float | None) -> list[Path]:
-    """The checkpoints up to `newest` that go: all but the last `keep`, and the first of each `keep_every` seconds.
+    """The checkpoints to remove: those before `newest`, except the last `keep` and the first of each `keep_every`.
 
-    One that cannot be read whole never goes, and neither does one ahead of `newest`: it may be all that is left of
-    another run.
+    A damaged checkpoint is never removed, and neither is one after `newest`: it may be all that is left of another run.
     """
     candidates = [path for path in list_checkpoints(folder) if path.name <= newest.name][:-keep]
     kept = first_of_each(candidates, keep_every) if keep_every else []
@@ -94,7 +104,7 @@ def outdated(folder: Path, newest: Path, keep: int, keep_every: float | None) ->
 
 
 def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
-    """The first of some checkpoints in each stretch of so many seconds of training."""
+    """The first checkpoint in each stretch of `seconds` of training."""
     first: dict[int, Path] = {}
     for path in paths:
         try:
@@ -106,13 +116,13 @@ def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
 
 
 def read_skipped(folder: Path) -> dict[int, list[str]]:
-    """The steps that are left out, because a gradient was not finite, and the documents in each."""
+    """The steps that are skipped because their gradient was not finite, with the documents of each."""
     file = folder / SKIPPED
     return {int(step): documents for step, documents in json.loads(file.read_text()).items()} if file.exists() else {}
 
 
 def write_skipped(folder: Path, skipped: dict[int, list[str]]) -> None:
-    """Remember the steps to leave out, before the training goes back for the first time."""
+    """Remember the steps to skip, before the training goes back for the first time."""
     write_text(folder / SKIPPED, json.dumps(skipped, indent=2) + "\n")
 
 
@@ -124,17 +134,17 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def load_checkpoint(folder: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any] | None:
     """Restore the newest checkpoint that is whole; returns its state, or None where there is none.
 
-    A damaged one is reported and left where it is.
+    A damaged checkpoint is reported and stays where it is.
     """
     for path in reversed(list_checkpoints(folder)):
         state = read_state(path)
         if state is None:
-            logger.warning("checkpoint %s is damaged; going back to the one before", path)
+            logger.warning("checkpoint %s is damaged; trying the one before it", path)
             continue
         weights = load_file(path / FILES[0])
         with torch.no_grad():
             for name, value in model.named_parameters():
-                value.copy_(like(weights[name], value))
+                value.copy_(shard_like(weights[name], value))
         restore_optimizers(optimizers, load_file(path / FILES[1]))
         return state
     return None
@@ -152,14 +162,14 @@ def read_state(path: Path) -> dict[str, Any] | None:
 
 
 def state_checksum(state: dict[str, Any]) -> str:
-    """The SHA-256 of a state's content, however it is laid out in the file."""
+    """The SHA-256 of a state's content, independent of its layout in the file."""
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    """The optimizers' states under flat names: number of the optimizer, of the parameter, name of the state."""
+    """The optimizers' states under flat names: optimizer number, parameter number, name of the state."""
     return {
-        f"{number}.{parameter}.{name}": whole(torch.as_tensor(value)).contiguous()
+        f"{number}.{parameter}.{name}": gather_full(torch.as_tensor(value)).contiguous()
         for number, optimizer in enumerate(optimizers)
         for parameter, values in optimizer.state_dict()["state"].items()
         for name, value in values.items()
@@ -167,12 +177,12 @@ def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torc
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: dict[str, torch.Tensor]) -> None:
-    """The inverse of `optimizer_tensors`; learning rates are not state, they follow from progress."""
+    """The inverse of `optimizer_tensors`; learning rates are not restored, because they follow from progress."""
     states: list[dict[int, dict[str, torch.Tensor]]] = [{} for _ in optimizers]
     held = [[value for group in optimizer.param_groups for value in group["params"]] for optimizer in optimizers]
     for key, value in tensors.items():
         number, parameter, name = key.split(".", 2)
         place = int(number), int(parameter)
-        states[place[0]].setdefault(place[1], {})[name] = like(value, held[place[0]][place[1]])
+        states[place[0]].setdefault(place[1], {})[name] = shard_like(value, held[place[0]][place[1]])
     for optimizer, state in zip(optimizers, states, strict=True):
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""What is measured in a step: numbers that add up over micro-batches and processes to the step's own."""
+"""What a step measures: numbers that add up over micro-batches and processes to those of the step."""
 
 import sys
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ Batch = Mapping[str, torch.Tensor]
 
 
 class Objective(Protocol):
-    """What a training measures; `items` are the arguments of the model that say how many targets there are."""
+    """What a training measures; `count_names` are the arguments of the model that say how many targets there are."""
 
-    figures: tuple[str, ...]
-    items: tuple[str, ...]
+    metric_names: tuple[str, ...]
+    count_names: tuple[str, ...]
 
     def counts(self, batch: Batch) -> dict[str, int]: ...
 
-    def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]: ...
+    def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, Any]) -> dict[str, torch.Tensor]: ...
 
 
 class PretrainingObjective:
@@ -28,9 +28,9 @@ class PretrainingObjective:
 
     def __init__(self, has_pairs: bool = True) -> None:
         self.has_pairs = has_pairs
-        self.figures = ("loss", "mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs else ())
+        self.metric_names = ("loss", "mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs else ())
 
-    items = ("num_items_in_batch", "num_pairs_in_batch")
+    count_names = ("num_items_in_batch", "num_pairs_in_batch")
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's masked tokens and its pairs: what its losses are means over."""
@@ -40,7 +40,7 @@ class PretrainingObjective:
         }
 
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
-        """This batch's part of the losses (nats) and accuracies (fractions) of the `counts` it belongs to."""
+        """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's."""
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
             right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
@@ -55,15 +55,15 @@ class PretrainingObjective:
             measured["nsp_accuracy"] = right_pairs / counts["num_pairs_in_batch"]
         return measured
 
-    def whole(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
-        """Means over a whole set, from sums that were measured with counts of one."""
+    def means(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
+        """Means over a whole set, from sums that were measured with all counts set to one."""
         tokens, pairs = counts["num_items_in_batch"], max(counts["num_pairs_in_batch"], 1)
-        means = {name: sums[name] / (tokens if name.startswith("mlm") else pairs) for name in sums if name != "loss"}
-        return {"loss": means["mlm_loss"] + means.get("nsp_loss", 0.0), **means}
+        averages = {name: sums[name] / (tokens if name.startswith("mlm") else pairs) for name in sums if name != "loss"}
+        return {"loss": averages["mlm_loss"] + averages.get("nsp_loss", 0.0), **averages}
 
 
 def peak_memory_mb(device: torch.device) -> int:
-    """The most memory so far: of a GPU what torch has held there, else of this process."""
+    """The peak memory so far: on a GPU what torch has allocated there, else this process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) // 2**20
     memory = psutil.Process().memory_info()

@@ -41,7 +41,7 @@ class WorkingCopy:
 class LossScale:
     """The factor on the loss that keeps fp16's gradients from vanishing (Micikevicius et al. 2018, section 3.2).
 
-    It halves where a gradient overflows, and that step is left out; after 2,000 good steps it doubles.
+    It halves when a gradient overflows, and that step is left out; after 2,000 good steps it doubles.
     """
 
     START, PATIENCE, LEAST = 2.0**16, 2000, 2.0**-8
@@ -50,8 +50,8 @@ class LossScale:
         self.enabled = enabled
         self.value, self.good_steps = (self.START if enabled else 1.0), 0
 
-    def note(self, is_finite: bool) -> None:
-        """Follow one step."""
+    def update(self, is_finite: bool) -> None:
+        """Adapt the scale after a step."""
         self.good_steps = self.good_steps + 1 if is_finite else 0
         if not is_finite:
             self.value /= 2

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer states spread over the processes (FSDP2), and what becomes of them on a disk."""
+"""Weights, gradients and optimizer states sharded over the processes (FSDP2), and gathered again to be saved."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def shard_model(model: nn.Module, dtype: torch.dtype) -> None:
-    """Spread the weights over all processes, in place; a layer's are gathered, in `dtype`, while it computes.
+    """Shard the weights over all processes, in place; a layer's weights are gathered, in `dtype`, while it computes.
 
     Each process keeps its share in fp32 and sums gradients in fp32, so there is no working copy.
     """
@@ -19,17 +19,17 @@ def shard_model(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether the weights are spread."""
+    """Whether the weights are sharded."""
     return isinstance(model, FSDPModule)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor; where it is spread, every process has to ask."""
+def gather_full(tensor: Tensor) -> Tensor:
+    """The full tensor; where it is sharded, every process has to call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A whole tensor spread as another is."""
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """A full tensor, sharded as another one is."""
     if not isinstance(other, DTensor) or tensor.shape != other.shape:
         return tensor
     return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)

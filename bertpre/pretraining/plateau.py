@@ -1,0 +1,67 @@
+"""The loss that word frequencies alone reach, and a watch that says whether a training has left it."""
+
+import math
+
+
+def plateau_loss(unigram_entropy: float, mask_split: tuple[float, float, float]) -> float:
+    """The lowest MLM loss, in nats, of a model that knows word frequencies and the masking but reads no context.
+
+    At a [MASK] it is the entropy. A word that shows was either kept or replaced, which nothing distinguishes: it is the
+    answer with the probability that a shown word was kept.
+    """
+    masked, replaced, kept = mask_split
+    shown = replaced + kept
+    kept_or_replaced = -sum(share * math.log(share / shown) for share in (replaced, kept) if share)
+    return (masked + replaced) * unigram_entropy + kept_or_replaced
+
+
+class PlateauWatch:
+    """Says when the MLM loss falls below `plateau_loss`, and explains a loss that stays there."""
+
+    NEAR = 0.15  # nats
+    FALL, MIN_STEPS = 0.02, 300  # the loss should fall by this share within this number of steps
+
+    def __init__(self, unigram_entropy: float, mask_split: tuple[float, float, float], architecture: str) -> None:
+        self.level, self.architecture = plateau_loss(unigram_entropy, mask_split), architecture
+        self.history: list[tuple[int, float]] = []
+        self.has_left = self.has_warned = False
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
+        """A message about a log line's loss, once each: that it left the plateau, or that it stays there."""
+        loss = metrics["mlm_loss"]
+        if not self.history and loss < self.level - 2 * self.NEAR:
+            self.has_left = True  # it started from trained weights, or was resumed
+        self.history.append((step, loss))
+        if not self.has_left and loss < self.level - 2 * self.NEAR:
+            self.has_left = True
+            return f"MLM loss fell below {self.level:.2f}, the best possible without context, at step {step}"
+        if self.has_left or self.has_warned or not self.stands_still(step, loss):
+            return None
+        self.has_warned = True
+        return self.explain(step, loss)
+
+    def stands_still(self, step: int, loss: float) -> bool:
+        """Whether the loss is near the level and has hardly fallen for MIN_STEPS steps."""
+        earlier = [value for at, value in self.history if at <= step - self.MIN_STEPS]
+        if not earlier or abs(loss - self.level) > 2 * self.NEAR:
+            return False
+        return loss > (1 - self.FALL) * min(earlier[-3:])
+
+    def explain(self, step: int, loss: float) -> str:
+        """The warning, with likely causes."""
+        causes = [
+            "it is early: with small batches, BERT's own recipe usually stays here for a few thousand steps",
+            "the learning rate is too high or too low: try a third and three times training.learning_rate",
+            "the batch is small: raise training.global_batch_size",
+            "labels and text do not match: `bertpre doctor` shows masks, vocabulary and pairs",
+        ]
+        if self.architecture == "bert":
+            causes.insert(
+                1,
+                "post-LN with AdamW leaves it late: try model.architecture=modern with training.optimizer=muon",
+            )
+        listed = "".join(f"\n  {number}. {cause}" for number, cause in enumerate(causes, start=1))
+        return (
+            f"MLM loss {loss:.2f} has stayed near {self.level:.2f} for {self.MIN_STEPS} steps: at step {step} the model "
+            f"still predicts from word frequency alone. Likely causes, most likely first:{listed}"
+        )

@@ -1,0 +1,97 @@
+"""Where a training's batches come from, and how they reach the device in time."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+import torch
+
+from bertpre.data.sampler import Position
+from bertpre.training.metrics import Batch, Objective
+
+
+def no_documents() -> list[str]:
+    """The documents of a source that does not name any."""
+    return []
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """One optimizer step's micro-batches of this process, and the position after the whole step."""
+
+    micro_batches: list[Batch]
+    after: Position
+    documents: Callable[[], list[str]] = no_documents  # names the documents that the step's examples came from
+
+
+class BatchSource(Protocol):
+    """Gives the batch at a position; `progress` (0 to 1) chooses the phase."""
+
+    def __call__(self, position: Position, progress: float) -> StepBatch: ...
+
+    def largest(self) -> list[Batch]:
+        """One micro-batch of each shape that the training will use, for a dry run."""
+        ...
+
+
+@dataclass(frozen=True)
+class FetchedBatch:
+    """A step's batch on the device, with this process's numbers of targets and of tokens."""
+
+    batch: StepBatch
+    counts: dict[str, int]
+
+
+class Prefetcher:
+    """Prepares the next step's batch in a thread while the current one trains. Use it in a `with` statement."""
+
+    def __init__(self, source: BatchSource, objective: Objective, device: torch.device) -> None:
+        self.source, self.objective, self.device = source, objective, device
+        self.thread = ThreadPoolExecutor(1)
+        self.pending: Future[FetchedBatch] | None = None
+
+    def __enter__(self) -> "Prefetcher":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.thread.shutdown()
+
+    def prefetch(self, position: Position, progress: float) -> None:
+        """Start to prepare the batch at a position; a batch that nobody has asked for yet is dropped."""
+        if self.pending is not None:
+            self.pending.cancel()
+        self.pending = self.thread.submit(self.fetch, position, progress)
+
+    def next_batch(self) -> FetchedBatch:
+        """The batch that `prefetch` was last asked for. Raises RuntimeError where it was not."""
+        if self.pending is None:
+            raise RuntimeError("no batch was asked for: call prefetch first")
+        return self.pending.result()
+
+    def fetch(self, position: Position, progress: float) -> FetchedBatch:
+        """Prepare a batch and copy it to the device."""
+        batch = self.source(position, progress)
+        counts = add_counts(self.objective.counts(micro_batch) for micro_batch in batch.micro_batches)
+        counts["tokens"] = sum(int(micro_batch["attention_mask"].sum()) for micro_batch in batch.micro_batches)
+        on_device = [to_device(micro_batch, self.device) for micro_batch in batch.micro_batches]
+        return FetchedBatch(StepBatch(on_device, batch.after, batch.documents), counts)
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch on the device."""
+    if device.type == "cuda":  # a copy from pinned memory does not make the CPU wait
+        return {name: value.pin_memory().to(device, non_blocking=True) for name, value in batch.items()}
+    return {name: value.to(device) for name, value in batch.items()}
+
+
+def add_counts(rows: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Sum mappings key by key."""
+    total: dict[str, int] = {}
+    for row in rows:
+        for name, value in row.items():
+            total[name] = total.get(name, 0) + value
+    return total

@@ -1,0 +1,56 @@
+"""How far a training has come: a clock that survives resumes, and progress through the duration."""
+
+import time
+from dataclasses import dataclass
+
+from bertpre.training.schedule import Duration
+
+
+@dataclass
+class Clock:
+    """Seconds of training, those before a resume included.
+
+    `elapsed`, `startup_seconds` and `reserve_seconds` are the first process's, shared at every step, so that all
+    processes come to the same progress.
+    """
+
+    duration: Duration
+    started: float = 0.0  # on time.perf_counter
+    before_resume: float = 0.0
+    elapsed: float = 0.0  # at the last step
+    startup_seconds: float | None = None  # spent before the first step, in starting and compiling; None until then
+    reserve_seconds: float = 0.0  # kept for the last evaluation and the last checkpoint
+    save_seconds: float = 0.0  # of the last checkpoint, on this process
+
+    def start(self) -> None:
+        """Begin to count."""
+        self.started = time.perf_counter()
+
+    def now(self) -> float:
+        """Seconds of training so far."""
+        return self.before_resume + time.perf_counter() - self.started
+
+    def resume(self, elapsed: float, startup_seconds: float | None) -> None:
+        """Continue from what a checkpoint says."""
+        self.before_resume = self.elapsed = elapsed
+        self.startup_seconds = startup_seconds
+
+    def update(self, elapsed: float, reserve_seconds: float) -> None:
+        """Take over the first process's clock, before a step."""
+        self.elapsed, self.reserve_seconds = elapsed, reserve_seconds
+        if self.startup_seconds is None:
+            self.startup_seconds = elapsed
+
+    def progress(self, step: int, tokens: int) -> float:
+        """The share of the training that is done after `step` steps and `tokens` tokens, from 0 to 1 or a little more.
+
+        Start-up is not part of a wall-clock budget's warm-up, and the reserve is subtracted from the budget.
+        """
+        if self.startup_seconds is None:
+            return 0.0
+        return self.duration.progress(step, self.elapsed + self.reserve_seconds, tokens, self.startup_seconds)
+
+    def seconds_left(self, progress: float) -> float:
+        """The time that the rest takes at the speed so far."""
+        so_far = self.now() - (self.startup_seconds or 0.0)
+        return max(0.0, so_far / progress - so_far) if progress else 0.0

@@ -1,0 +1,38 @@
+"""SIGTERM and SIGINT between two steps."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class StopRequest:
+    """Notes SIGTERM and SIGINT, so that the loop can save and stop between two steps; a second signal kills at once."""
+
+    def __init__(self, active: bool) -> None:
+        # Python lets only the main thread handle signals.
+        self.active = active and threading.current_thread() is threading.main_thread()
+        self.received = 0
+        self.previous: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if self.active:
+            self.previous = {number: signal.signal(number, self.note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.received:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.received = number
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; of several processes' signals added together, "a signal"."""
+    return next((each.name for each in (signal.SIGTERM, signal.SIGINT) if each == number), "a signal")

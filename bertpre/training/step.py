@@ -1,0 +1,119 @@
+"""One optimizer step."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from bertpre.data.randomness import seed_from
+from bertpre.runtime import set_deterministic
+from bertpre.training.batches import StepBatch, to_device
+from bertpre.training.gradient_guard import GradientGuard
+from bertpre.training.metrics import Batch, Objective
+from bertpre.training.optimizer import set_learning_rate
+from bertpre.training.precision import LossScale, WorkingCopy
+from bertpre.training.sharding import is_sharded
+
+Record = Callable[[Mapping[str, torch.Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a step is computed."""
+
+    dtype: torch.dtype = torch.float32
+    compile: bool = False
+    dynamic_shapes: bool = False  # compile one program for all lengths, not one for each
+    deterministic: bool = False  # add gradients in a fixed order
+    max_grad_norm: float = 1.0
+
+
+class TrainingStep:
+    """Computes optimizer steps of a model on this process."""
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        optimizers: list[torch.optim.Optimizer],
+        objective: Objective,
+        arithmetic: Arithmetic,
+        seed: int,
+    ) -> None:
+        set_deterministic(arithmetic.deterministic)  # before anything is compiled
+        self.accelerator, self.objective, self.seed = accelerator, objective, seed
+        self.model, self.optimizers = model.train(), optimizers  # from_pretrained leaves a model in evaluation mode
+        self.is_sharded = is_sharded(model)  # its weights are held in fp32 and gathered in dtype
+        self.working = WorkingCopy(model, torch.float32 if self.is_sharded else arithmetic.dtype)
+        if arithmetic.compile:
+            self.working.model.compile(dynamic=arithmetic.dynamic_shapes)
+        self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)
+        loss_scale = LossScale(arithmetic.dtype == torch.float16)
+        checks_each_step = accelerator.device.type == "cpu" or loss_scale.enabled
+        self.guard = GradientGuard(arithmetic.max_grad_norm, loss_scale, checks_each_step)
+
+    def run(
+        self, step: int, batch: StepBatch, counts: Mapping[str, int], lr_factor: float, record: Record
+    ) -> tuple[torch.Tensor, float]:
+        """Do optimizer step number `step`; returns the gradient norm and the learning rate.
+
+        `counts` are the step's targets over all micro-batches and processes, which its losses are means over; `record`
+        takes what each micro-batch measured.
+        """
+        # Dropout's randomness is looked up by (seed, step, process), so there is no generator to save.
+        torch.manual_seed(seed_from(self.seed, step, self.accelerator.process_index))
+        num_items = self.item_counts(counts)
+        # DDP averages the processes' gradients; the sum is wanted.
+        scale = self.accelerator.num_processes * self.guard.loss_scale.value
+        for number, micro_batch in enumerate(batch.micro_batches, start=1):
+            with self.gradients_shared(number == len(batch.micro_batches)):
+                outputs = self.wrapped(**micro_batch, **num_items)
+                (outputs.loss * scale).backward()
+            record(self.objective.measure(outputs, micro_batch, num_items))
+        self.working.collect_gradients(self.guard.loss_scale.value)
+        grad_norm = self.guard.clip(self.model, step, batch.documents)
+        learning_rate = set_learning_rate(self.optimizers, lr_factor)
+        if self.guard.allows_update():
+            for optimizer in self.optimizers:
+                optimizer.step()
+            self.working.update()
+        self.forget_gradients()
+        return grad_norm, learning_rate
+
+    def item_counts(self, counts: Mapping[str, int]) -> dict[str, torch.Tensor]:
+        """The model's arguments that say how many targets there are, filled on the device: a copy would make it wait.
+
+        Each is a tensor of its own: torch.compile would make another program for one tensor under two names.
+        """
+        device = self.accelerator.device
+        return {name: torch.full((), float(counts[name]), device=device) for name in self.objective.count_names}
+
+    def gradients_shared(self, is_last: bool) -> AbstractContextManager[Any]:
+        """Share gradients between processes only after a step's last micro-batch."""
+        if self.is_sharded:
+            self.wrapped.set_requires_gradient_sync(is_last)
+            return nullcontext()
+        return nullcontext() if is_last else self.accelerator.no_sync(self.wrapped)
+
+    def forget_gradients(self) -> None:
+        """Free the gradients of all weights."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def dry_run(self, batch: Batch) -> None:
+        """One forward and backward pass without an update, so that it is compiled, and memory is known to suffice."""
+        room = self.room_for_optimizers()
+        ones = self.item_counts(dict.fromkeys(self.objective.count_names, 1))
+        self.wrapped(**to_device(batch, self.accelerator.device), **ones).loss.backward()
+        del room
+        self.working.model.zero_grad()
+
+    def room_for_optimizers(self) -> torch.Tensor:
+        """On a GPU, as much memory as the optimizers will take in the first step: two numbers for each weight."""
+        device, has_state = self.accelerator.device, any(each.state for each in self.optimizers)
+        weights = 0 if device.type == "cpu" or has_state else sum(map(torch.numel, self.model.parameters()))
+        return torch.empty(2 * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device)

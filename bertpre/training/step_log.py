@@ -1,0 +1,124 @@
+"""The training's log: what steps measure, and their means in one line every so many steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+
+from bertpre.training.metrics import peak_memory_mb
+from bertpre.training.trackers import MetricsLog
+
+
+class Watch(Protocol):
+    """Looks at each log line; returns a warning, or None."""
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a log line compares the speed with."""
+
+    flops_per_token: float | None = None
+    peak_flops: float | None = None  # FLOP/s of one process's device
+    price_per_hour: float | None = None
+
+
+@dataclass
+class Interval:
+    """The steps since the last log line, on this process."""
+
+    start: float = 0.0  # seconds on the training's clock; evaluations and checkpoints move it, so they do not count
+    tokens: int = 0  # of the training at the start
+    wait_seconds: float = 0.0  # for batches
+    steps: int = 0
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class StepLog:
+    """Sums what steps measure and writes their means every `every` steps."""
+
+    output: MetricsLog
+    every: int = 20
+    watches: list[Watch] = field(default_factory=list)
+    machine: Machine = field(default_factory=Machine)
+    interval: Interval = field(default_factory=Interval)
+    learning_rate: float = 0.0
+    grad_norm: torch.Tensor | float = 0.0
+
+    def record(self, measured: Mapping[str, torch.Tensor]) -> None:
+        """Add what one micro-batch measured."""
+        for name, value in measured.items():
+            self.interval.sums[name] = self.interval.sums.get(name, 0) + value
+
+    def end_step(self, grad_norm: torch.Tensor, learning_rate: float) -> None:
+        """Count a step."""
+        self.grad_norm, self.learning_rate = grad_norm, learning_rate
+        self.interval.steps += 1
+
+    def start_interval(self, now: float, tokens: int) -> None:
+        """Begin a new interval."""
+        self.interval = Interval(start=now, tokens=tokens)
+
+    def exclude(self, seconds: float) -> None:
+        """Leave the time of an evaluation or a checkpoint out of the throughput."""
+        self.interval.start += seconds
+
+    def sums(self, accelerator: Accelerator) -> dict[str, float]:
+        """What was measured since the last log line, over all processes."""
+        sums = self.interval.sums
+        if not sums:
+            return {}
+        total = accelerator.reduce(torch.stack([value.float() for value in sums.values()]))
+        return dict(zip(sums, total.tolist(), strict=True))
+
+    def state(self, accelerator: Accelerator) -> dict[str, Any]:
+        """The interval's part of a checkpoint: a resumed run writes the same line."""
+        return {"steps": self.interval.steps, "sums": self.sums(accelerator)}
+
+    def restore(self, state: dict[str, Any], now: float, tokens: int, accelerator: Accelerator) -> None:
+        """Continue the interval that a checkpoint cut."""
+        self.start_interval(now, tokens)
+        self.interval.steps = state["steps"]
+        for name, value in state["sums"].items():
+            mine = value if accelerator.is_main_process else 0.0  # the sum over processes holds the others' part
+            self.interval.sums[name] = torch.tensor(mine, device=accelerator.device)
+
+    def write(
+        self, step: int, tokens: int, now: float, progress: float, seconds_left: float, accelerator: Accelerator
+    ) -> None:
+        """Log the means since the last line; the one place where the loop waits for the device."""
+        interval = self.interval
+        if not interval.steps:  # all of them were left out
+            return
+        metrics: dict[str, float] = {name: value / interval.steps for name, value in self.sums(accelerator).items()}
+        seconds = now - interval.start
+        tokens_per_second = (tokens - interval.tokens) / seconds
+        metrics |= {
+            "tokens": tokens,
+            "learning_rate": self.learning_rate,
+            "grad_norm": float(self.grad_norm),
+            "tokens_per_second": tokens_per_second,
+            "data_wait_fraction": interval.wait_seconds / seconds,
+        }
+        metrics |= self.against_machine(tokens_per_second, now, accelerator.num_processes)
+        metrics |= {"peak_memory_mb": peak_memory_mb(accelerator.device), "elapsed_seconds": now}
+        metrics["seconds_left"] = seconds_left
+        self.output.write("train", step, metrics, progress)
+        for watch in self.watches:
+            if warning := watch(step, metrics):
+                self.output.say(warning)
+        self.start_interval(now, tokens)
+
+    def against_machine(self, tokens_per_second: float, now: float, num_processes: int) -> dict[str, float]:
+        """The share of the devices' peak FLOP/s that is used, and the cost so far, where they are known."""
+        machine, metrics = self.machine, {}
+        if machine.peak_flops and machine.flops_per_token:
+            peak = machine.peak_flops * num_processes
+            metrics["flops_utilization"] = tokens_per_second * machine.flops_per_token / peak
+        if machine.price_per_hour:
+            metrics["cost"] = machine.price_per_hour * now / 3600
+        return metrics
