@@ -3,7 +3,7 @@
 python benchmarks/loop.py [ROUNDS]        (default: 9 rounds of 10 steps each, in turns; medians are reported)
 
 Recipe imdb-mini-cpu's model, batch and optimizer on the embedded corpus. The loop fetches, masks and moves batches,
-counts targets, measures accuracies, and looks at each gradient; log lines, evaluations and checkpoints are not in it.
+counts targets, measures accuracies and checks each gradient; log lines, evaluations and checkpoints are not included.
 """
 
 import json
@@ -12,19 +12,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import torch
 from training_step import Variant, hardware
 
 from bertpre.commands.prepare import prepare
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.runtime import start_accelerator
+from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.trainer import Trainer
 
@@ -37,18 +36,19 @@ def loop_of(recipe: Recipe, folder: Path) -> tuple[Trainer, PretrainingData]:
     accelerator, tokenizer = start_accelerator(), load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
     model = initial_model(recipe, tokenizer)
-    trainer = build_pretraining_trainer(recipe, accelerator, model, data, torch.bfloat16, folder)
-    trainer.evaluate = trainer.checkpoint_dir = None
+    dtype = choose_dtype("auto", accelerator.device)
+    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
+    trainer.log.every = 10**9  # one interval, whose wait for data is read at the end
     return trainer, data
 
 
 def bare_step(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> Callable[[], object]:
     """The step of the model benchmark, on one batch of the same data."""
     training, (batch,) = recipe.training, data.largest()
-    model = type(trainer.model)(trainer.model.config)
+    model = BertPreForPreTraining(trainer.training_step.model.config)
     model.set_attn_implementation("eager")
     optimizers = build_optimizers(model, training.optimizer, training.learning_rate, training.weight_decay)
-    variant = Variant(model, optimizers, torch.bfloat16)
+    variant = Variant(model, optimizers, choose_dtype("auto", trainer.accelerator.device))
     return lambda: variant.step(batch)
 
 
@@ -66,28 +66,23 @@ def main(rounds: int) -> None:
         recipe = load_recipe("imdb-mini-cpu", [f"output_dir={folder}/run", *OVERRIDES])
         prepare(recipe)
         trainer, data = loop_of(recipe, Path(folder) / "run")
-        trainer.log_every = 10**9  # one stretch, whose wait for data is read at the end
         step = bare_step(recipe, trainer, data)
-        trainer.started = time.perf_counter()
-        trainer.resume()
-        wrapped = trainer.make_ready()
-        with ThreadPoolExecutor(1) as trainer.prefetcher:
-            trainer.dry_run(wrapped)
-            trainer.new_interval()
+        trainer.clock.start()
+        with trainer.batches:
+            trainer.dry_run()
             trainer.prefetch()
-            turns = {"bare_step": step, "loop": lambda: trainer.take_step(wrapped, 0)}
+            turns = {"bare_step": step, "loop": trainer.take_step}
             for turn in turns.values():
                 turn(), turn()
             seconds = {name: [] for name in turns}
             for _ in range(rounds):
                 for name, turn in turns.items():
                     seconds[name].append(seconds_of(turn))
-            trainer.coming.result()
     medians = {name: statistics.median(values) / STEPS for name, values in seconds.items()}
     line = {"benchmark": "loop", "rounds": rounds, "steps_a_round": STEPS}
     line |= {"seconds_a_step": {name: round(value, 4) for name, value in medians.items()}}
     line["loop_over_bare_step"] = round(medians["bare_step"] / medians["loop"], 3)
-    line["data_wait_share"] = round(trainer.interval["wait"] / sum(seconds["loop"]), 5)
+    line["data_wait_share"] = round(trainer.log.interval.wait_seconds / sum(seconds["loop"]), 5)
     print(json.dumps(line | {"hardware": hardware()}))
 
 

@@ -6,11 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import yaml
+
+if TYPE_CHECKING:
+    from bertpre.training.trainer import Trainer
 
 ROOT = Path(__file__).parent.parent
 LEFT_BY = {  # what each stage leaves in the run directory
@@ -91,6 +95,32 @@ def run_here(*arguments: object) -> int:
         except SystemExit as end:
             return end.code or 0
     return 0
+
+
+def pretraining_with(hook: str) -> str:
+    """A program that pretrains `RECIPE [KEY=VALUE ...]` and runs the statement `hook` after each step of `trainer`."""
+    return f"""
+import os, signal, sys, time
+from bertpre.commands.pretrain import pretrain
+from bertpre.recipe import load_recipe
+
+def after_step(trainer):
+    step = trainer.progress.step
+    {hook}
+
+pretrain(load_recipe(sys.argv[1], sys.argv[2:]), after_step)
+"""
+
+
+def at_step(number: int, action: Callable[[], object]) -> Callable[["Trainer"], None]:
+    """A hook that does something once, after step `number`."""
+    done: list[object] = []
+
+    def hook(trainer: "Trainer") -> None:
+        if trainer.progress.step == number and not done:
+            done.append(action())
+
+    return hook
 
 
 def run_process(command: list[str], timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:

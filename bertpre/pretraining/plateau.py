@@ -63,5 +63,5 @@ class PlateauWatch:
         listed = "".join(f"\n  {number}. {cause}" for number, cause in enumerate(causes, start=1))
         return (
             f"MLM loss {loss:.2f} has stayed near {self.level:.2f} for {self.MIN_STEPS} steps: at step {step} the model "
-            f"still predicts from word frequency alone. Likely causes, most likely first:{listed}"
+            f"still predicts from word frequency alone. Likely causes:{listed}"
         )

@@ -1,6 +1,7 @@
 """Optimizers: AdamW, LAMB, or Muon on the hidden matrices with AdamW for the rest."""
 
 import re
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,26 +21,16 @@ def build_optimizers(
 
     `adamw`: Loshchilov and Hutter 2019; matrices are decayed, biases and normalisations are not (Devlin et al. 2018).
     `lamb`: You et al. 2020; for batches of thousands.
-    `muon`: Jordan et al. 2024; hidden matrices are orthogonalised, embeddings and output layers keep AdamW. A step
-    moves all singular values alike, and what a pre-LN layer adds may grow without changing the loss, so only weight
-    decay bounds it (Liu et al. 2025, section 2.2).
+    `muon`: Jordan et al. 2024; updates of hidden matrices are orthogonalised, embeddings and output layers keep AdamW.
+    Only weight decay bounds the matrices: the output of a pre-LN layer may grow without changing the loss (Liu et al.
+    2025, section 2.2).
     `layer_decay` is the factor on AdamW's rate from each layer to the one below it (Howard and Ruder 2018, section 3.2,
     discriminative fine-tuning; Sun et al. 2019, section 5.3.4).
     """
     parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
     hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
     rest = {key: value for key, value in parameters.items() if key not in hidden}
-    factors = layer_factors(list(rest), layer_decay)
-    groups = [
-        {
-            "params": [value for key, value in rest.items() if factors[key] == factor and (value.ndim < 2) == is_small],
-            "weight_decay": 0.0 if is_small else weight_decay,
-            "lr": learning_rate * factor,
-        }
-        for factor in sorted(set(factors.values()), reverse=True)
-        for is_small in (False, True)
-    ]
-    groups = [group for group in groups if group["params"]]
+    groups = parameter_groups(rest, learning_rate, weight_decay, layer_decay)
     settings = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
     adam = Lamb(groups, **settings) if name == "lamb" else torch.optim.AdamW(groups, **settings, fused=True)
     optimizers: list[torch.optim.Optimizer] = [adam]
@@ -56,8 +47,27 @@ def build_optimizers(
     return optimizers
 
 
+def parameter_groups(
+    parameters: dict[str, nn.Parameter], learning_rate: float, weight_decay: float, layer_decay: float
+) -> list[dict[str, Any]]:
+    """Groups of one learning rate and one weight decay each; vectors are not decayed."""
+    factors = layer_factors(list(parameters), layer_decay)
+    groups = [
+        {
+            "params": [
+                value for key, value in parameters.items() if factors[key] == factor and (value.ndim < 2) == is_vector
+            ],
+            "weight_decay": 0.0 if is_vector else weight_decay,
+            "lr": learning_rate * factor,
+        }
+        for factor in sorted(set(factors.values()), reverse=True)
+        for is_vector in (False, True)
+    ]
+    return [group for group in groups if group["params"]]
+
+
 def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
-    """The factor on each weight's rate: 1 above the layers, `layer_decay` for the top one, and so on down."""
+    """The factor on each weight's rate: 1 above the layers, `layer_decay` for the top layer, its square below, ..."""
     found = {key: re.search(r"\.layers?\.(\d+)\.", key) for key in keys}
     top = max((int(match[1]) for match in found.values() if match), default=-1)
 
@@ -70,9 +80,9 @@ def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
 
 
 class Lamb(torch.optim.Optimizer):
-    """Adam whose step for each weight is as long as the weight itself, times the rate (You et al. 2020, algorithm 2).
+    """Adam whose step for each weight has the norm of that weight, times the rate (You et al. 2020, algorithm 2).
 
-    Groups without decay, the biases and normalisations, take Adam's step as it is, as in the authors' code.
+    Groups without decay (biases and normalisations) take Adam's step unchanged, as in the authors' code.
     """
 
     def __init__(
@@ -82,14 +92,14 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """One update of all weights that have a gradient."""
+        """Update all weights that have a gradient."""
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
                     self.update(weight, group)
 
     def update(self, weight: torch.Tensor, group: dict) -> None:
-        """Move one weight."""
+        """Update one weight."""
         state, (beta1, beta2) = self.state[weight], group["betas"]
         if not state:
             state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}

@@ -7,11 +7,10 @@ from torch import nn
 
 
 class WorkingCopy:
-    """The model that does the arithmetic: the master itself in fp32, else a copy of it in a shorter type.
+    """The model that computes: the fp32 master itself, or a copy of it in a shorter type.
 
-    Steps too small for bf16 would be lost in its weights; the fp32 masters keep them (Micikevicius et al. 2018, section
-    3.1). Autocast rounds every weight in every forward pass, which takes longer where they are many:
-    docs/architecture.md.
+    Updates too small for bf16 weights are kept by the fp32 masters (Micikevicius et al. 2018, section 3.1). Autocast
+    would round every weight in every forward pass, which takes longer for large models: docs/architecture.md.
     """
 
     def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
@@ -21,9 +20,9 @@ class WorkingCopy:
         self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
 
     def collect_gradients(self, loss_scale: float = 1.0) -> None:
-        """Move the copy's gradients to the masters, in fp32, without the factor that the loss had."""
+        """Move the copy's gradients to the masters, in fp32, divided by the loss scale."""
         for master, working in self.pairs if not self.is_master else ():
-            # None: a weight that this batch did not use.
+            # None: this batch did not use the weight.
             master.grad = None if working.grad is None else working.grad.float()
             working.grad = None
         if loss_scale != 1:

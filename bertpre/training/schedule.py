@@ -1,15 +1,15 @@
-"""Learning-rate schedules as pure functions of progress, and what progress is."""
+"""Learning-rate schedules as pure functions of progress, and the duration that progress is a share of."""
 
 import math
 from dataclasses import dataclass
 
 
 def lr_at(progress: float, schedule: str, warmup: float, decay: float = 1.0) -> float:
-    """The factor on the learning rate at a share `progress` of the training, from 0 to 1.
+    """The factor on the learning rate at a `progress` from 0 to 1; `warmup` and `decay` are shares of the training.
 
-    `linear`: rises over `warmup`, then falls to zero (Devlin et al. 2018, appendix A.2).
-    `cosine`: rises over `warmup`, then falls to zero along half a cosine (Loshchilov and Hutter 2017).
-    `trapezoid`: rises over `warmup`, stays, falls to zero over the last share `decay` (Hägele et al. 2024).
+    `linear`: rises during `warmup`, then falls to zero (Devlin et al. 2018, appendix A.2).
+    `cosine`: rises during `warmup`, then falls to zero along half a cosine (Loshchilov and Hutter 2017).
+    `trapezoid`: rises during `warmup`, stays, falls to zero during the last `decay` (Hägele et al. 2024).
     """
     if progress < warmup:
         return progress / warmup
@@ -20,22 +20,21 @@ def lr_at(progress: float, schedule: str, warmup: float, decay: float = 1.0) -> 
 
 @dataclass(frozen=True)
 class Duration:
-    """How long to train: steps, tokens, a wall-clock budget in seconds, or whichever of them ends first."""
+    """How long to train: steps, tokens or a wall-clock budget in seconds; the first to be reached ends it."""
 
     max_steps: int | None = None
     budget_seconds: float | None = None
     max_tokens: int | None = None
 
-    def progress(self, step: int, elapsed_seconds: float, tokens: int = 0, lead_seconds: float = 0.0) -> float:
-        """The share of the training that is behind, from 0 to 1 (more, where time or tokens were overrun).
+    def progress(self, step: int, elapsed_seconds: float, tokens: int = 0, startup_seconds: float = 0.0) -> float:
+        """The share of the training that is done, from 0 to 1 (more, where time or tokens were overrun).
 
-        `lead_seconds` of the budget went by before the first step, in starting and compiling: they are no part of the
-        warm-up.
+        `startup_seconds` of the budget were spent before the first step; the warm-up begins after them.
         """
         by_steps = step / self.max_steps if self.max_steps else 0.0
         by_time = 0.0
         if self.budget_seconds:
-            left = self.budget_seconds - lead_seconds
-            by_time = (elapsed_seconds - lead_seconds) / left if left > 0 else 1.0
+            left = self.budget_seconds - startup_seconds
+            by_time = (elapsed_seconds - startup_seconds) / left if left > 0 else 1.0
         by_tokens = tokens / self.max_tokens if self.max_tokens else 0.0
         return max(by_steps, by_time, by_tokens)

@@ -1,4 +1,4 @@
-"""Where a run's figures go: `metrics.jsonl` always, wandb and TensorBoard by choice, a line or a bar on the screen."""
+"""Where a run's metrics go: always `metrics.jsonl` and the screen, and wandb or TensorBoard where asked for."""
 
 import json
 import logging
@@ -19,15 +19,15 @@ SHOWN = ("loss", "mlm_loss", "nsp_accuracy", "accuracy", "learning_rate", "token
 
 
 class Tracker(Protocol):
-    """Something that draws curves."""
+    """A service that plots metrics."""
 
-    def log(self, split: str, step: int, figures: dict[str, float]) -> None: ...
+    def log(self, split: str, step: int, metrics: dict[str, float]) -> None: ...
 
     def close(self) -> None: ...
 
 
 class MetricsLog:
-    """Appends one JSON object a log step; only the main process writes."""
+    """Appends one JSON object per log line; only the main process writes."""
 
     def __init__(self, file: Path, stage: str, active: bool, trackers: list[Tracker] | None = None) -> None:
         self.file, self.stage, self.active, self.trackers = file, stage, active, trackers or []
@@ -35,7 +35,7 @@ class MetricsLog:
                         bar_format="{desc} {percentage:3.0f}% |{bar}| {postfix}")  # fmt: skip
 
     def forget_after(self, step: int) -> None:
-        """Remove this stage's lines behind `step`, and one that a kill cut short: a resumed run writes them again."""
+        """Remove this stage's lines after `step`, and a line cut short by a kill: a resumed run writes them again."""
         if not self.active or not self.file.exists():
             return
         kept = []
@@ -48,28 +48,28 @@ class MetricsLog:
                 kept.append(line)
         write_text(self.file, "".join(line + "\n" for line in kept))
 
-    def write(self, split: str, step: int, figures: dict[str, Any], progress: float) -> None:
-        """Log one row for `split` (`train` or `validation`); what is no number goes to the file alone."""
+    def write(self, split: str, step: int, metrics: dict[str, Any], progress: float) -> None:
+        """Log one row for `split` (`train` or `validation`); values that are not numbers go to the file only."""
         if not self.active:
             return
-        short = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in figures.items()}
+        short = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in metrics.items()}
         with self.file.open("a") as stream:
             stream.write(json.dumps({"stage": self.stage, "split": split, "step": step} | short) + "\n")
-        numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
         for tracker in self.trackers:
             tracker.log(split, step, numbers)
         self.show(split, step, numbers, progress)
-        for filling in figures.get("fillings", [])[:1]:
+        for filling in metrics.get("fillings", [])[:1]:
             guesses = ", ".join(filling["guesses"])
-            self.say(f"  {filling['sentence']!r}: {guesses} (it was {filling['answer']})")
+            self.say(f"  {filling['sentence']!r}: {guesses} (answer: {filling['answer']})")
 
-    def show(self, split: str, step: int, figures: dict[str, float], progress: float) -> None:
-        """A bar in a terminal; a plain line in a log file."""
-        parts = [f"{name} {figures[name]:.4g}" for name in SHOWN if name in figures]
-        if "seconds_left" in figures:
-            parts.append(f"{clock_time(figures['seconds_left'])} left")
-        if "cost" in figures:
-            parts.append(f"cost {figures['cost']:.2f}")
+    def show(self, split: str, step: int, metrics: dict[str, float], progress: float) -> None:
+        """Update the bar in a terminal; print a line elsewhere."""
+        parts = [f"{name} {metrics[name]:.4g}" for name in SHOWN if name in metrics]
+        if "seconds_left" in metrics:
+            parts.append(f"{clock_time(metrics['seconds_left'])} left")
+        if "cost" in metrics:
+            parts.append(f"cost {metrics['cost']:.2f}")
         text = " ".join(parts)
         if self.bar.disable:
             print(f"{self.stage} {split} step {step} ({min(progress, 1):.0%}): {text}", flush=True)
@@ -78,13 +78,13 @@ class MetricsLog:
             self.bar.update(100 * min(progress, 1) - self.bar.n)
 
     def say(self, text: str) -> None:
-        """Print a message of the training, above the bar where there is one."""
+        """Print a message, above the bar where there is one."""
         if self.active:
             tqdm.write(f"{self.stage}: {text}")
             sys.stdout.flush()
 
     def close(self) -> None:
-        """End the bar and the trackers' runs."""
+        """Close the bar and the trackers."""
         self.bar.close()
         for tracker in self.trackers:
             tracker.close()
@@ -98,14 +98,14 @@ def clock_time(seconds: float) -> str:
 
 
 class Choice(Protocol):
-    """Which trackers are wanted."""
+    """Which trackers to start."""
 
     wandb_project: str | None
     tensorboard: bool
 
 
 def start_trackers(folder: Path, stage: str, choice: Choice, config: dict[str, Any]) -> list[Tracker]:
-    """The trackers that were asked for; call it in the main process alone."""
+    """The trackers that were asked for; call it in the main process only."""
     trackers: list[Tracker] = []
     if choice.tensorboard:
         trackers.append(TensorBoardTracker(folder / "tensorboard" / stage))
@@ -115,7 +115,7 @@ def start_trackers(folder: Path, stage: str, choice: Choice, config: dict[str, A
 
 
 class WandbTracker:
-    """A wandb run: offline where there is no key or no network; a resumed training goes on in the same run."""
+    """A wandb run, offline without a key or a network; a resumed training continues the same wandb run."""
 
     def __init__(self, project: str, folder: Path, stage: str, config: dict[str, Any]) -> None:
         import wandb
@@ -128,26 +128,26 @@ class WandbTracker:
         }  # fmt: skip
         try:
             self.run = wandb.init(**settings, mode=mode)
-        except Exception as error:  # of many families; none of them is worth a training
+        except Exception as error:  # of many classes; none of them should end a training
             reason = first_line(error)
-            logger.warning("wandb cannot be reached (%s): this run is kept offline in %s", reason, folder / "wandb")
-            wandb.teardown()  # it would still hold the run
+            logger.warning("wandb cannot be reached (%s): this run is logged offline in %s", reason, folder / "wandb")
+            wandb.teardown()  # it still holds the run
             self.run = wandb.init(**settings, mode="offline")
 
-    def log(self, split: str, step: int, figures: dict[str, float]) -> None:
-        """One row; the training goes on where wandb has a fault."""
+    def log(self, split: str, step: int, metrics: dict[str, float]) -> None:
+        """Log one row; a failure of wandb does not stop the training."""
         try:
-            self.run.log({f"{split}/{name}": value for name, value in figures.items()}, step=step)
+            self.run.log({f"{split}/{name}": value for name, value in metrics.items()}, step=step)
         except Exception as error:
-            logger.warning("wandb did not take the figures of step %d: %s", step, error)
+            logger.warning("wandb: the metrics of step %d were not logged: %s", step, error)
 
     def close(self) -> None:
-        """End the run."""
+        """Finish the run."""
         self.run.finish()
 
 
 def run_id(file: Path) -> str:
-    """The run's name on wandb, made up once and kept in the run directory."""
+    """The run's id on wandb, generated once and kept in the run directory."""
     if not file.exists():
         file.write_text(uuid.uuid4().hex[:8])
     return file.read_text().strip()
@@ -161,15 +161,15 @@ class TensorBoardTracker:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UserError(
-                "training.tensorboard: the package is not installed; pip install tensorboard, or leave the key false"
+                "tensorboard is not installed: run `pip install tensorboard`, or turn TensorBoard off"
             ) from None
         self.writer = SummaryWriter(str(folder))
 
-    def log(self, split: str, step: int, figures: dict[str, float]) -> None:
+    def log(self, split: str, step: int, metrics: dict[str, float]) -> None:
         """One row."""
-        for name, value in figures.items():
+        for name, value in metrics.items():
             self.writer.add_scalar(f"{split}/{name}", value, step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush and close the event file."""
         self.writer.close()

@@ -1,4 +1,4 @@
-"""Signals, full disks, two runs in one folder, a recipe changed on the way, trackers that cannot be reached."""
+"""Signals, full disks, two runs in one folder, a recipe changed between runs, trackers that cannot be reached."""
 
 import json
 import os
@@ -6,136 +6,154 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import ROOT, copy_run, read_metrics, run_cli, run_here, tree_hash
+from bertpre.commands.pretrain import pretrain
+from bertpre.errors import UserError
+from bertpre.recipe import Recipe, load_recipe
+from tests.helpers import (
+    ROOT,
+    at_step,
+    copy_run,
+    pretraining_with,
+    read_metrics,
+    run_cli,
+    run_here,
+    run_process,
+    tree_hash,
+)
 
-AT_STEP_7 = """
-import os, signal, time
-from bertpre.training.trainer import Trainer
-original = Trainer.train_step
-def train_step(self, *arguments):
-    if self.step == 7 and not hasattr(self, "was_told"):
-        self.was_told = True
-        {action}
-    original(self, *arguments)
-Trainer.train_step = train_step
-"""
-TERM = "os.kill(os.getpid(), signal.SIGTERM)"
+
+def recipe_of(run: Path, target: Path, *overrides: str) -> Recipe:
+    return load_recipe(str(run / "recipe.yaml"), [f"output_dir={target}", *overrides])
+
+
+def send(number: int) -> None:
+    """Send a signal to this process."""
+    os.kill(os.getpid(), number)
+
+
+def stopped_after_step_8(run: Path, target: Path, *overrides: str, by: int = signal.SIGTERM) -> None:
+    """Pretrain until a signal stops it."""
+    with pytest.raises(SystemExit) as end:
+        pretrain(recipe_of(run, target, *overrides), at_step(8, lambda: send(by)))
+    assert not end.value.code
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_saves_and_ends_well_and_the_same_command_goes_on(name: str, tiny_run: Path, tmp_path: Path) -> None:
+def test_a_signal_saves_and_ends_well_and_the_same_command_resumes(
+    name: str, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    arguments = ("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}")
-    done = run_cli(*arguments, code=AT_STEP_7.format(action=f"os.kill(os.getpid(), signal.{name})"))
-    assert done.returncode == 0, done.stderr
-    assert f"stopped by {name} at step 8, which is saved; the same command goes on from there" in done.stdout
+    stopped_after_step_8(tiny_run, target, by=signal.Signals[name])
+    assert f"stopped by {name} after step 8 (saved). Run the same command to resume." in capsys.readouterr().out
     assert (target / "checkpoints" / "step-00000008").is_dir()
     assert not (target / "model").exists()
     assert "pretrain" not in json.loads((target / "results.json").read_text())
-    resumed = run_cli(*arguments)
-    assert "going on from step 8" in resumed.stdout
+    assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}") == 0
+    assert "resuming from step 8" in capsys.readouterr().out
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
 def test_a_second_signal_ends_at_once(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    arguments = ("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}")
-    done = run_cli(*arguments, code=AT_STEP_7.format(action=f"{TERM}; time.sleep(0.1); {TERM}"))
-    assert done.returncode == -signal.SIGTERM
+    both = "step == 8 and [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]"
+    command = [sys.executable, "-c", pretraining_with(both), str(tiny_run / "recipe.yaml"), f"output_dir={target}"]
+    assert run_process(command).returncode == -signal.SIGTERM
     assert not (target / "checkpoints" / "step-00000008").exists()
 
 
 def test_run_stops_with_its_stage(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    done = run_cli("run", tiny_run / "recipe.yaml", f"output_dir={target}", code=AT_STEP_7.format(action=TERM))
-    assert done.returncode == 0, done.stderr
+    long = ("training.max_steps=1000000", "training.budget=5m")
+    command = [sys.executable, "-c", "from bertpre.cli import main; main()", "run", str(tiny_run / "recipe.yaml")]
+    with subprocess.Popen(
+        [*command, f"output_dir={target}", *long],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ) as process:
+        assert process.stdout is not None
+        assert any("pretrain train step 3 " in line for line in process.stdout)
+        process.terminate()
+        assert "stopped by SIGTERM" in process.stdout.read()
+    assert process.returncode == 0
     assert not (target / "finetuned").exists()
 
 
-def launch_two(run: Path, target: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Pretrain on two processes that run `code` first."""
+def launch_two(run: Path, target: Path, hook: str) -> subprocess.CompletedProcess[str]:
+    """Pretrain on two processes, with a hook after each step."""
     script = target.parent / "script.py"
-    script.write_text(f"{code}\nfrom bertpre.cli import launched\nlaunched('pretrain')\n")
+    script.write_text(pretraining_with(hook))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     arguments = [str(run / "recipe.yaml"), f"output_dir={target}", "training.optimizer=adamw"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=300)
+    return run_process([*launcher, *arguments], PYTHONPATH=str(ROOT))
+
+
+ON_ONE_PROCESS = "step == 8 and trainer.accelerator.process_index == 1 and os.kill(os.getpid(), signal.{})"
 
 
 def test_a_signal_to_one_process_of_two_stops_both(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    action = f"{TERM} if self.accelerator.process_index == 1 else None"
-    done = launch_two(tiny_modern_run, target, AT_STEP_7.format(action=action))
+    done = launch_two(tiny_modern_run, target, ON_ONE_PROCESS.format("SIGTERM"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("stopped by SIGTERM at step 8") == 1
+    assert done.stdout.count("stopped by SIGTERM after step 8") == 1
     assert (target / "checkpoints" / "step-00000008").is_dir()
 
 
-def test_when_a_process_dies_the_others_end_and_the_run_goes_on_later(tiny_modern_run: Path, tmp_path: Path) -> None:
+def test_when_a_process_dies_the_others_end_and_the_run_resumes_later(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    action = "os.kill(os.getpid(), signal.SIGKILL) if self.accelerator.process_index == 1 else None"
-    assert launch_two(tiny_modern_run, target, AT_STEP_7.format(action=action)).returncode != 0
+    assert launch_two(tiny_modern_run, target, ON_ONE_PROCESS.format("SIGKILL")).returncode != 0
     assert (target / "checkpoints" / "step-00000005").is_dir()
-    done = launch_two(tiny_modern_run, target, "")
+    done = launch_two(tiny_modern_run, target, "pass")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("going on from step 5") == 1
+    assert done.stdout.count("resuming from step 5") == 1
 
 
-def test_two_runs_in_one_folder_are_refused(tiny_run: Path, tmp_path: Path) -> None:
-    target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    arguments = ["pretrain", str(tiny_run / "recipe.yaml"), f"output_dir={target}"]
-    code = AT_STEP_7.format(action="print('at step 7', flush=True); time.sleep(60)")
-    command = [sys.executable, "-c", f"{code}\nfrom bertpre.cli import main\nmain()", *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    ) as one:
-        assert any("at step 7" in line for line in one.stdout)
-        before = tree_hash(target)
-        done = run_cli(*arguments)
-        one.kill()
-    assert done.returncode == 2
-    assert "another process trains in" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert tree_hash(target) == before
-    assert run_cli(*arguments).returncode == 0  # the lock went with its process
-
-
-@pytest.mark.parametrize("failure", ["OSError(28, 'No space left on device')", "SafetensorError('IoError: no space')"])
-def test_a_full_disk_is_one_message_and_costs_nothing_that_was_good(
-    failure: str, tiny_run: Path, tmp_path: Path
-) -> None:
+def test_two_runs_in_one_folder_are_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     arguments = ("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}")
-    code = f"""
-from safetensors import SafetensorError
-from bertpre.training import checkpoint
-original = checkpoint.save_file
-def save_file(tensors, file):
-    original(tensors, file)
-    if "step-00000010" in str(file):
-        raise {failure}
-checkpoint.save_file = save_file
-"""
-    done = run_cli(*arguments, code=code)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "the checkpoint of step 10 cannot be written" in done.stderr
-    names = sorted(path.name for path in (target / "checkpoints").iterdir())
-    assert names == ["step-00000000", "step-00000005"]
-    assert run_cli(*arguments).returncode == 0
+
+    def start_another() -> None:
+        before = tree_hash(target)
+        capsys.readouterr()
+        assert run_here(*arguments) == 2
+        said = capsys.readouterr().err
+        assert "another process trains in" in said
+        assert len(said.splitlines()) == 1
+        assert tree_hash(target) == before
+
+    pretrain(recipe_of(tiny_run, target), at_step(7, start_another))
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
-def test_what_changes_no_number_may_change_on_the_way(
+def test_a_full_disk_is_one_message_and_the_earlier_checkpoints_stay(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    no_room = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, before[1]))  # bytes of a file
+    try:
+        with pytest.raises(UserError, match="checkpoints: the checkpoint of step 10 cannot be written: .*to resume"):
+            pretrain(recipe_of(tiny_run, target), at_step(9, no_room))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    names = sorted(path.name for path in (target / "checkpoints").iterdir())
+    assert names == ["step-00000000", "step-00000005"]
+    assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}") == 0
+    assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
+
+
+def test_keys_that_change_no_result_may_change_between_runs(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     arguments = ("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}")
-    assert run_cli(*arguments, code=AT_STEP_7.format(action=TERM)).returncode == 0
+    stopped_after_step_8(tiny_run, target)
     capsys.readouterr()
     assert run_here(*arguments, "training.learning_rate=5e-4") == 2
     refused = capsys.readouterr().err
@@ -148,12 +166,11 @@ def test_what_changes_no_number_may_change_on_the_way(
     assert last["cost"] == pytest.approx(last["elapsed_seconds"] / 1000, rel=1e-4)
 
 
-def test_wandb_goes_on_in_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
+def test_wandb_resumes_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    arguments = ("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}", "training.wandb_project=films")
-    assert run_cli(*arguments, code=AT_STEP_7.format(action=TERM)).returncode == 0
+    stopped_after_step_8(tiny_run, target, "training.wandb_project=films")
     time.sleep(1.1)  # wandb names a folder by the second
-    assert run_cli(*arguments).returncode == 0
+    pretrain(recipe_of(tiny_run, target, "training.wandb_project=films"))
     runs = [path for path in (target / "wandb").iterdir() if path.name.startswith("offline-run-")]
     assert len(runs) == 2
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
-from tests.helpers import ROOT, copy_run, read_metrics, run_cli, run_process
+from tests.helpers import ROOT, at_step, copy_run, pretraining_with, read_metrics, run_process
 
 ASKED = ("--cpu", "--num_processes", "2")
 LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
@@ -179,15 +180,12 @@ def test_a_run_goes_on_with_another_number_of_processes(tiny_modern_run: Path, t
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     whole = copy_run(tiny_modern_run, tmp_path / "whole", "prepare")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={whole}", "training.optimizer=adamw"]))
-    stopped = run_cli(
-        "pretrain", tiny_modern_run / "recipe.yaml", f"output_dir={target}", "training.optimizer=adamw",
-        code="import os, signal\nfrom bertpre.training.trainer import Trainer\nstep = Trainer.train_step\n"
-        "def told(self, *a):\n    if self.step == 3: os.kill(os.getpid(), signal.SIGTERM)\n    step(self, *a)\n"
-        "Trainer.train_step = told",
-    )  # fmt: skip
-    assert "stopped by SIGTERM at step 4" in stopped.stdout
+    recipe = load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={target}", "training.optimizer=adamw"])
+    with pytest.raises(SystemExit):
+        pretrain(recipe, at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert (target / "checkpoints" / "step-00000004").is_dir()
     done = launch("pretrain.py", tiny_modern_run, target, "training.optimizer=adamw")
-    assert "going on from step 4" in done.stdout
+    assert "resuming from step 4" in done.stdout
     assert losses(target) == pytest.approx(losses(whole), abs=1.5 * LOGGED_DIGIT)
 
 
@@ -257,7 +255,7 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
 
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
     script = tmp_path / "uneven.py"
-    script.write_text(UNEVEN)
+    script.write_text(pretraining_with(UNEVEN))
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     budget = ("training.max_steps=null", "training.budget=8s", "training.eval_every=5")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
@@ -266,18 +264,5 @@ def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) 
     assert (target / "model").is_dir()
 
 
-UNEVEN = """
-import os, sys
-from bertpre.cli import main
-from bertpre.training.trainer import Trainer
-
-evaluate = Trainer.run_evaluation
-
-def longer_on_one(self):
-    evaluate(self)
-    self.figures["seconds"] += 2.0 * int(os.environ["RANK"])  # what it would set aside for another one
-
-Trainer.run_evaluation = longer_on_one
-sys.argv.insert(1, "pretrain")
-main()
-"""
+# One process would keep two seconds more in reserve for another evaluation.
+UNEVEN = "step % 5 == 0 and trainer.progress.metrics.update(seconds=2.0 * trainer.accelerator.process_index)"

@@ -1,56 +1,42 @@
-"""Ten steps are the same bits as five steps, a kill, and the rest."""
+"""Ten steps are bit-identical to five steps, a kill, and a resume."""
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from bertpre.commands.pretrain import pretrain
 from bertpre.recipe import load_recipe
-from tests.helpers import copy_run, read_metrics, run_cli, run_here, tree_hash
+from tests.helpers import copy_run, pretraining_with, read_metrics, run_cli, run_here, run_process, tree_hash
 
 TIMES = {
     "elapsed_seconds", "tokens_per_second", "data_wait_fraction", "flops_utilization", "seconds_left", "peak_memory_mb",
 }  # fmt: skip
-KILLED_IN_STEP_8 = """
-import os, signal
-from bertpre.training.trainer import Trainer
-original = Trainer.train_step
-def train_step(self, *arguments):
-    if self.step == 7:
-        os.kill(os.getpid(), signal.SIGKILL)
-    original(self, *arguments)
-Trainer.train_step = train_step
-"""
-KILLED_WHILE_SAVING_STEP_10 = """
-import os, signal
-from bertpre.training import checkpoint
-original, calls = checkpoint.save_file, []
-def save_file(tensors, file):
-    original(tensors, file)
-    calls.append(file)
-    if len(calls) == 5:  # two for each of the checkpoints of steps 0 and 5
-        os.truncate(file, 100)
-        os.kill(os.getpid(), signal.SIGKILL)
-checkpoint.save_file = save_file
-"""
+KILLED_AFTER_STEP_7 = "step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
+# The kernel kills a process that writes beyond its limit, here within the weights of step 10's checkpoint.
+KILLED_WHILE_SAVING_STEP_10 = """if step == 9:
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"""
 
 
 def without_times(run: Path, stage: str = "pretrain") -> list[dict]:
     return [{name: row[name] for name in row.keys() - TIMES} for row in read_metrics(run, stage)]
 
 
-def killed(finished: Path, target: Path, code: str) -> tuple[object, ...]:
-    """Pretrain on the prepared data of a finished run until `code` kills the process; returns how to go on."""
+def killed(finished: Path, target: Path, hook: str, by: signal.Signals) -> tuple[object, ...]:
+    """Pretrain on the prepared data of a finished run until `hook` ends the process; returns how to resume."""
     copy_run(finished, target, "prepare")
-    arguments = ("pretrain", finished / "recipe.yaml", f"output_dir={target}")
-    assert run_cli(*arguments, code=code).returncode == -signal.SIGKILL
+    arguments = (finished / "recipe.yaml", f"output_dir={target}")
+    done = run_process([sys.executable, "-c", pretraining_with(hook), *map(str, arguments)])
+    assert done.returncode == -by, done.stderr
     assert not (target / "model").exists()
     assert "pretrain" not in json.loads((target / "results.json").read_text())
     assert (target / "checkpoints" / "step-00000005").is_dir()
     assert not (target / "checkpoints" / "step-00000010").exists()
-    return arguments
+    return ("pretrain", *arguments)
 
 
 def assert_same_run(target: Path, finished: Path) -> None:
@@ -64,23 +50,23 @@ def assert_same_run(target: Path, finished: Path) -> None:
     assert not list(target.rglob("*.partial"))
 
 
-def test_a_run_killed_in_a_step_goes_on_to_the_same_bits(tiny_run: Path, tmp_path: Path) -> None:
-    arguments = killed(tiny_run, tmp_path / "run", KILLED_IN_STEP_8)
+def test_a_run_killed_between_two_checkpoints_resumes_bit_identically(tiny_run: Path, tmp_path: Path) -> None:
+    arguments = killed(tiny_run, tmp_path / "run", KILLED_AFTER_STEP_7, signal.SIGKILL)
     assert max(row["step"] for row in read_metrics(tmp_path / "run")) == 7  # lines that must go
     resumed = run_cli(*arguments)
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on from step 5" in resumed.stdout
+    assert "resuming from step 5" in resumed.stdout
     assert_same_run(tmp_path / "run", tiny_run)
 
 
-def test_a_run_killed_while_it_saves_goes_on_to_the_same_bits(tiny_modern_run: Path, tmp_path: Path) -> None:
-    arguments = killed(tiny_modern_run, tmp_path / "run", KILLED_WHILE_SAVING_STEP_10)
+def test_a_run_killed_while_it_saves_resumes_bit_identically(tiny_modern_run: Path, tmp_path: Path) -> None:
+    arguments = killed(tiny_modern_run, tmp_path / "run", KILLED_WHILE_SAVING_STEP_10, signal.SIGXFSZ)
     assert (tmp_path / "run" / "checkpoints" / "step-00000010.partial").is_dir()
     assert run_here(*arguments) == 0
     assert_same_run(tmp_path / "run", tiny_modern_run)
 
 
-def test_a_damaged_newest_checkpoint_costs_steps_and_nothing_else(
+def test_a_damaged_newest_checkpoint_costs_only_steps(
     tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
@@ -98,7 +84,7 @@ def test_a_damaged_newest_checkpoint_costs_steps_and_nothing_else(
     assert without_times(target) == without_times(tiny_run)
 
 
-def test_a_run_killed_between_its_data_and_its_figures_goes_on(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_run_killed_between_its_data_and_its_results_resumes(tiny_run: Path, tmp_path: Path) -> None:
     from bertpre.commands.prepare import prepare
 
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
@@ -110,7 +96,7 @@ def test_a_run_killed_between_its_data_and_its_figures_goes_on(tiny_run: Path, t
     assert tree_hash(target / "data") == before
 
 
-def test_a_fine_tuning_that_was_killed_starts_again_and_leaves_no_line_of_its_first_try(
+def test_a_killed_fine_tuning_restarts_and_its_first_log_lines_are_removed(
     tiny_modern_run: Path, tmp_path: Path
 ) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")

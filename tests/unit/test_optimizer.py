@@ -1,26 +1,28 @@
-"""Every parameter has one optimizer, one group and one rate; short types do not lose small steps."""
+"""Every parameter belongs to one optimizer, one group and one rate; short types do not lose small steps."""
 
 import pytest
 import torch
 from torch import nn
 
-from bertpre.model import BertPreConfig, BertPreForPreTraining
+from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.training.optimizer import Lamb, build_optimizers, set_learning_rate
 from bertpre.training.precision import LossScale, WorkingCopy
 
 
-def tiny_model(architecture: str = "bert") -> BertPreForPreTraining:
-    return BertPreForPreTraining(
-        BertPreConfig(
-            architecture=architecture,
-            vocab_size=64,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=24,
-            max_position_embeddings=16,
-        )  # fmt: skip
+def tiny_config(architecture: str = "bert") -> BertPreConfig:
+    return BertPreConfig(
+        architecture=architecture,
+        vocab_size=64,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=16,
     )
+
+
+def tiny_model(architecture: str = "bert") -> BertPreForPreTraining:
+    return BertPreForPreTraining(tiny_config(architecture))
 
 
 def parameters_in(optimizers: list[torch.optim.Optimizer]) -> list[int]:
@@ -62,7 +64,7 @@ def test_muon_takes_the_matrices_inside_the_layers_and_no_embedding_or_head(arch
     assert not [name for name in taken if any(part in name for part in outer)]
 
 
-def test_muon_has_a_weight_decay_of_its_own() -> None:
+def test_muon_has_its_own_weight_decay() -> None:
     adamw, muon = build_optimizers(tiny_model(), "muon", 1e-3, 0.01, muon_weight_decay=0.3)
     assert [group["weight_decay"] for group in (*adamw.param_groups, *muon.param_groups)] == [0.01, 0.0, 0.3]
 
@@ -74,7 +76,7 @@ def test_frozen_parameters_are_left_out() -> None:
     assert id(embedding) not in parameters_in(build_optimizers(model, "adamw", 1e-3, 0.01))
 
 
-def test_one_factor_scales_every_groups_own_peak() -> None:
+def test_one_factor_scales_each_groups_peak_rate() -> None:
     optimizers = build_optimizers(tiny_model(), "muon", 1e-3, 0.01, muon_learning_rate=0.02)
     assert set_learning_rate(optimizers, 0.5) == pytest.approx(5e-4)
     assert set_learning_rate(optimizers, 0.25) == pytest.approx(2.5e-4)  # of the peak, not of the last rate
@@ -104,7 +106,7 @@ def test_masters_keep_steps_that_bf16_would_round_away() -> None:
     assert working.model.weight.grad is None
 
 
-def test_lamb_is_what_the_paper_writes() -> None:
+def test_lamb_follows_the_papers_algorithm() -> None:
     generator = torch.Generator().manual_seed(0)
     start, bias = torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)
     gradients = [(torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)) for _ in range(3)]
@@ -138,15 +140,15 @@ def test_lamb_moves_a_weight_of_zeros() -> None:
 def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_a_while() -> None:
     scale = LossScale(enabled=True)
     assert scale.value == 2**16
-    scale.note(False)
+    scale.update(False)
     assert scale.value == 2**15
     for _ in range(LossScale.PATIENCE):
-        scale.note(True)
+        scale.update(True)
     assert (scale.value, scale.good_steps) == (2**16, 0)
     assert LossScale(enabled=False).value == 1.0
 
 
-def test_a_copy_in_fp16_gives_the_gradient_without_the_factor() -> None:
+def test_a_copy_in_fp16_gives_the_unscaled_gradient() -> None:
     torch.manual_seed(0)
     master = nn.Linear(8, 4)
     working, inputs = WorkingCopy(master, torch.float16), torch.randn(5, 8)
@@ -157,3 +159,14 @@ def test_a_copy_in_fp16_gives_the_gradient_without_the_factor() -> None:
     reference(inputs).square().mean().backward()
     torch.testing.assert_close(master.weight.grad, reference.weight.grad, rtol=1e-2, atol=1e-3)
     assert master.weight.grad.dtype == torch.float32
+
+
+def test_layer_decay_lowers_the_rate_from_the_head_down_to_the_embeddings() -> None:
+    model = BertPreForSequenceClassification(tiny_config())
+    (optimizer,) = build_optimizers(model, "adamw", 1.0, 0.01, layer_decay=0.5)
+    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
+    of = {name: rates[id(weight)] for name, weight in model.named_parameters()}
+    assert {rate for name, rate in of.items() if "classifier" in name or "pooler" in name} == {1.0}
+    assert {rate for name, rate in of.items() if ".layer.1." in name} == {0.5}
+    assert {rate for name, rate in of.items() if ".layer.0." in name} == {0.25}
+    assert {rate for name, rate in of.items() if ".embeddings." in name} == {0.125}

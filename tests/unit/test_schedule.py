@@ -53,5 +53,5 @@ def test_progress_follows_whichever_ends_first() -> None:
     assert Duration(100, 60).progress(25, elapsed_seconds=30) == 0.5
     assert Duration(100, 60).progress(75, elapsed_seconds=30) == 0.75
     assert Duration(100, 60).progress(10, elapsed_seconds=90) > 1
-    assert Duration(budget_seconds=60).progress(1, elapsed_seconds=30, lead_seconds=20) == 0.25
-    assert Duration(budget_seconds=60).progress(1, elapsed_seconds=70, lead_seconds=65) == 1
+    assert Duration(budget_seconds=60).progress(1, elapsed_seconds=30, startup_seconds=20) == 0.25
+    assert Duration(budget_seconds=60).progress(1, elapsed_seconds=70, startup_seconds=65) == 1
