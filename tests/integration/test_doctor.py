@@ -1,11 +1,14 @@
-"""`bertpre doctor`: says what the machine can do, repeats the audit, finds damage, and writes nothing."""
+"""`bertpre doctor`: reports on the machine, repeats the audit, finds damage, and writes nothing."""
 
 from pathlib import Path
 
 import pytest
+from accelerate import Accelerator
 
-from bertpre.commands.doctor import doctor
+from bertpre.commands.doctor import batch_lines, doctor, rate_lines
+from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
 from tests.helpers import copy_run, tree_hash
@@ -18,22 +21,22 @@ def examine(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_it_repeats_the_audit_and_counts_the_masks(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree_hash(tiny_run)
-    told, figures = examine(tiny_run, capsys), read_results(tiny_run)["prepare"]
+    said, audit = examine(tiny_run, capsys), read_results(tiny_run)["prepare"]
     assert tree_hash(tiny_run) == before
-    assert "GFLOP/s in fp32" in told or "GFLOP/s in float32" in told
-    assert "GiB of disk" in told
-    assert "torch.compile: " in told
-    assert "agree with their checksums" in told
-    assert f"{figures['tokens']:,} tokens, about {figures['pairs']:,} examples an epoch" in told
-    assert f"unigram entropy {figures['unigram_entropy']:.3f} nats" in told
-    assert "of the tokens are targets" in told
+    assert "GFLOP/s in fp32" in said or "GFLOP/s in float32" in said
+    assert "GiB of disk" in said
+    assert "torch.compile: " in said
+    assert "files match their checksums" in said
+    assert f"{audit['tokens']:,} tokens, about {audit['pairs']:,} examples an epoch" in said
+    assert f"unigram entropy {audit['unigram_entropy']:.3f} nats" in said
+    assert "of the tokens are targets" in said
 
 
-def test_without_data_it_says_what_makes_it(
+def test_without_data_it_names_the_command_that_makes_it(
     tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     doctor(load_recipe(str(tiny_recipe), []))
-    assert "`bertpre prepare` makes it" in capsys.readouterr().out
+    assert "run `bertpre prepare` to make it" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
 
 
@@ -58,29 +61,49 @@ def test_a_flipped_bit_and_another_tokenizer_are_found(
 
 def test_it_rehearses_the_training_and_writes_nothing(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree_hash(tiny_run)
-    told = examine(tiny_run, capsys)
+    said = examine(tiny_run, capsys)
     assert tree_hash(tiny_run) == before
-    assert "phase 1: 8 pairs of 32 tokens a step = 8 in a pass x 1 passes x 1 processes" in told
-    assert "the largest batches fit" in told
-    assert "training.max_steps ends it after about 10 steps" in told
-    assert "one batch learned by heart: MLM loss 6." in told
-    assert "checkpoints of" in told
+    assert "phase 1: 8 pairs of 32 tokens a step = 8 in a pass x 1 passes x 1 processes" in said
+    assert "the largest batches fit" in said
+    assert "training.max_steps ends training after about 10 steps" in said
+    assert "overfit one batch: MLM loss 6." in said
+    assert "checkpoints of" in said
 
 
 @pytest.mark.parametrize(
     ("overrides", "finding"),
     [
         ([], "! fewer than 100 steps"),
-        (["training.learning_rate=0.5"], "! training.learning_rate is 0.5; with adamw 2e-05 to 0.001 is usual"),
-        (["training.learning_rate=1e-7"], "! a batch shown again and again is not learned"),
-        (["training.warmup=0"], "! post-LN without warm-up tends to diverge"),
-        (["training.optimizer=muon", "training.muon_learning_rate=3"], "! training.muon_learning_rate is 3"),
-        (["training.masked_lm_prob=0.9"], "! training.masked_lm_prob is 0.9"),
-        (["training.global_batch_size=4096"], "! a step takes more pairs than the corpus gives"),
+        (["training.learning_rate=1e-7"], "! the model cannot overfit one batch"),
     ],
 )
-def test_a_finding_comes_with_its_remedy(
+def test_the_rehearsals_findings_come_with_a_remedy(
     overrides: list[str], finding: str, tiny_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     doctor(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={tiny_run}", *overrides]))
     assert finding in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "finding"),
+    [
+        (["training.learning_rate=0.5"], "! training.learning_rate is 0.5; with adamw 2e-05 to 0.001 is usual"),
+        (["training.warmup=0"], "! post-LN without warm-up tends to diverge"),
+        (["training.optimizer=muon", "training.muon_learning_rate=3"], "! training.muon_learning_rate is 3"),
+        (["training.masked_lm_prob=0.9"], "! training.masked_lm_prob is 0.9"),
+    ],
+)
+def test_unusual_rates_are_reported(overrides: list[str], finding: str, tiny_run: Path) -> None:
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), overrides)
+    lines = list(rate_lines(recipe.training, recipe.model.architecture))
+    assert [line for line in lines if line.startswith(finding)], lines
+    usual = load_recipe(str(tiny_run / "recipe.yaml"))
+    assert not [line for line in rate_lines(usual.training, usual.model.architecture) if line.startswith("!")]
+
+
+def test_a_batch_larger_than_the_corpus_is_reported(tiny_run: Path) -> None:
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), ["training.global_batch_size=4096"])
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    data = PretrainingData(recipe, tokenizer, tiny_run / "data", Accelerator(cpu=True))
+    found = [line for line in batch_lines(recipe, data) if line.startswith("! a step takes more pairs than the corpus")]
+    assert len(found) == len(recipe.training.phases)

@@ -23,7 +23,6 @@ from bertpre.run_directory import read_results
 from bertpre.training.checkpoint import read_skipped, write_skipped
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
-from bertpre.training.precision import LossScale
 from bertpre.training.schedule import lr_at
 from bertpre.training.step import Arithmetic
 from bertpre.training.trainer import Remedies, Trainer
@@ -193,18 +192,16 @@ def test_a_batch_that_cannot_be_cut_evenly_is_refused(batch: int, micro: int | N
         micro_batch_size(batch, micro, processes, "training.global_batch_size")
 
 
-def test_fp16_skips_steps_that_overflow_and_learns_from_the_others(tiny_run: Path, tmp_path: Path) -> None:
-    target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    started = LossScale.START
-    LossScale.START = 2.0**40  # overflows until it has halved often enough
-    try:
-        pretrain(recipe_of(tiny_run, target, "training.precision=fp16", "training.max_steps=60"))
-    finally:
-        LossScale.START = started
-    state = json.loads((target / "checkpoints" / "step-00000060" / "state.json").read_text())
-    assert 1 < state["loss_scale"][0] < 2.0**36
-    assert not (target / "checkpoints" / "skipped.json").exists()
-    losses = [row["mlm_loss"] for row in read_metrics(target, "pretrain", "train")]
+def test_fp16_skips_steps_that_overflow_and_learns_from_the_others(tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path, 80, arithmetic=Arithmetic(torch.float16), every=40, model=ToyModel(dropout=0.0))
+    scale = trainer.training_step.guard.loss_scale
+    scale.value = 2.0**40  # overflows until it has halved often enough
+    trainer.train()
+    assert 1 < scale.value < 2.0**36
+    state = json.loads((tmp_path / "checkpoints" / "step-00000080" / "state.json").read_text())
+    assert state["loss_scale"] == [scale.value, scale.good_steps]
+    assert not (tmp_path / "checkpoints" / "skipped.json").exists()
+    losses = [row["loss"] for row in read_metrics(tmp_path, split="train")]
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
