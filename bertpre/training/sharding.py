@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 def shard_model(model: nn.Module, dtype: torch.dtype) -> None:
     """Shard the weights over all processes, in place; a layer's weights are gathered, in `dtype`, while it computes.
 
-    Each process keeps its share in fp32 and sums gradients in fp32, so there is no working copy.
+    Each process keeps its share in fp32 and sums gradients in fp32, so a working copy is not needed.
     """
     # Inputs stay as they are: rounded to bf16, the counts of targets would be wrong.
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)

@@ -64,7 +64,7 @@ class TrainingStep:
         `counts` are the step's targets over all micro-batches and processes, which its losses are means over; `record`
         takes what each micro-batch measured.
         """
-        # Dropout's randomness is looked up by (seed, step, process), so there is no generator to save.
+        # Dropout's randomness is looked up by (seed, step, process), so no generator has to be saved.
         torch.manual_seed(seed_from(self.seed, step, self.accelerator.process_index))
         num_items = self.item_counts(counts)
         # DDP averages the processes' gradients; the sum is wanted.

@@ -97,7 +97,7 @@ def test_unusual_rates_are_reported(overrides: list[str], finding: str, tiny_run
     recipe = load_recipe(str(tiny_run / "recipe.yaml"), overrides)
     lines = list(rate_lines(recipe.training, recipe.model.architecture))
     assert [line for line in lines if line.startswith(finding)], lines
-    usual = load_recipe(str(tiny_run / "recipe.yaml"))
+    usual = load_recipe(str(tiny_run / "recipe.yaml"), ["training.learning_rate=1e-4"])
     assert not [line for line in rate_lines(usual.training, usual.model.architecture) if line.startswith("!")]
 
 

@@ -106,14 +106,6 @@ def test_a_file_of_accelerate_config_counts_as_well(tiny_modern_run: Path, tmp_p
     assert processes_of(target, "pretrain") == 2
 
 
-def test_torchrun_does_as_well(tiny_modern_run: Path, tmp_path: Path) -> None:
-    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = launch("pretrain.py", tiny_modern_run, target, "training.max_steps=2", launcher=torchrun)
-    assert done.returncode == 0, done.stderr
-    assert processes_of(target, "pretrain") == 2
-
-
 def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     machines = (
@@ -131,13 +123,13 @@ def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_p
     assert "error: without a GPU" in done.stderr
 
 
-def test_a_mistake_is_told_once_by_two_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
+def test_two_processes_report_a_mistake_once(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     done = launch("pretrain.py", tiny_modern_run, target, "training.max_step=3")
     assert done.returncode != 0
-    told = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(told) == 1
-    assert "unknown key 'training.max_step'; did you mean 'training.max_steps'?" in told[0]
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "unknown key 'training.max_step'; did you mean 'training.max_steps'?" in errors[0]
     assert not (target / "checkpoints").exists()
 
 
@@ -145,24 +137,22 @@ def losses(run: Path) -> list[float]:
     return [row["loss"] for row in read_metrics(run, "pretrain", "train")]
 
 
-FIFTY = ("training.optimizer=adamw", "training.max_steps=50", "training.eval_every=50")
+FIFTY = ("training.optimizer=adamw", "training.max_steps=50", "training.eval_every=50", "training.log_every=1000")
 
 
-UNROUNDED = """from bertpre.training.trackers import MetricsLog
-write = MetricsLog.write
-def write_unrounded(self, split, step, figures, progress):
-    if self.active and split == "train":
-        with (self.file.parent / "exact.txt").open("a") as stream:
-            print(repr(figures["loss"]), file=stream)
-    write(self, split, step, figures, progress)
-MetricsLog.write = write_unrounded
+EXACT_LOSSES = """
+    sums = trainer.log.sums(trainer.accelerator)  # of this step alone
+    trainer.log.start_interval(trainer.clock.now(), trainer.progress.tokens)
+    if trainer.accelerator.is_main_process:
+        with open(sys.argv[2].removeprefix("output_dir=") + "/exact.txt", "a") as stream:
+            print(sums["loss"], file=stream)
 """
 
 
 def test_fifty_steps_on_two_and_four_processes_are_those_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
     runs = {count: copy_run(tiny_modern_run, tmp_path / str(count), "prepare") for count in (1, 2, 4)}
     script, exact = tmp_path / "pretrain.py", {}
-    script.write_text(f"{UNROUNDED}from bertpre.cli import launched\nlaunched('pretrain')\n")
+    script.write_text(pretraining_with(EXACT_LOSSES))
     for count, run in runs.items():
         torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
         done = launch(str(script), tiny_modern_run, run, *FIFTY, launcher=torchrun)
@@ -170,13 +160,13 @@ def test_fifty_steps_on_two_and_four_processes_are_those_on_one(tiny_modern_run:
         assert processes_of(run, "pretrain") == count
         exact[count] = [float(line) for line in (run / "exact.txt").read_text().split()]
     assert len(exact[1]) == 50
+    results = {count: json.loads((run / "results.json").read_text())["pretrain"] for count, run in runs.items()}
     for count in (2, 4):
         assert exact[count] == pytest.approx(exact[1], abs=1e-5, rel=0)
-        tokens = [[row["tokens"] for row in read_metrics(run, "pretrain", "train")] for run in (runs[count], runs[1])]
-        assert tokens[0] == tokens[1]
+        assert results[count]["tokens"] == results[1]["tokens"]
 
 
-def test_a_run_goes_on_with_another_number_of_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_with_another_number_of_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     whole = copy_run(tiny_modern_run, tmp_path / "whole", "prepare")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={whole}", "training.optimizer=adamw"]))
@@ -201,9 +191,9 @@ def test_two_launchers_are_two_machines(tiny_modern_run: Path, tmp_path: Path) -
         )
         for rank in (0, 1)
     ]  # fmt: skip
-    told = [machine.communicate(timeout=300)[0] for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0], told
-    assert ["pretrain: 10 steps" in text for text in told] == [True, False]
+    output = [machine.communicate(timeout=300)[0] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], output
+    assert ["pretrain: 10 steps" in text for text in output] == [True, False]
     assert processes_of(target, "pretrain") == 2
     assert losses(target)[:5] == pytest.approx(losses(tiny_modern_run)[:5], abs=1e-3)  # Muon rounds to bf16
 
