@@ -22,7 +22,7 @@ from bertpre.data.store import finish_store, open_shards, write_shard
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
-from bertpre.training.checkpoint import load_checkpoint, save_checkpoint
+from bertpre.training.checkpoint import Checkpoints, load_checkpoint, save_checkpoint
 from bertpre.training.optimizer import build_optimizers
 
 SHARD, SENTENCE, SENTENCES = 4_000_000, 20, 12  # tokens in a shard and in a sentence, sentences in a document
@@ -61,7 +61,7 @@ def build() -> tuple[BertPreForPreTraining, list]:
 def resume(place: Path, position: Position) -> dict[str, float]:
     """Seconds of the parts of a resume at a position."""
     folder = place / f"at-{position.group}"
-    save_checkpoint(folder, 1, *build(), {"position": asdict(position)}, keep=1)
+    save_checkpoint(Checkpoints(folder, keep=1), 1, *build(), {"position": asdict(position)})
     model, optimizers = build()
     shards, opening = timed(open_shards, place / "data", "train")
     state, loading = timed(load_checkpoint, folder, model, optimizers)

@@ -62,6 +62,6 @@ class PlateauWatch:
             )
         listed = "".join(f"\n  {number}. {cause}" for number, cause in enumerate(causes, start=1))
         return (
-            f"MLM loss {loss:.2f} has stayed near {self.level:.2f} for {self.MIN_STEPS} steps: at step {step} the model "
-            f"still predicts from word frequency alone. Likely causes:{listed}"
+            f"MLM loss {loss:.2f} has stayed near {self.level:.2f} for {self.MIN_STEPS} steps: at step {step} the "
+            f"model still predicts from word frequency alone. Likely causes:{listed}"
         )

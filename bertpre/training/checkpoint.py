@@ -35,21 +35,20 @@ class Checkpoints:
 
 
 def save_checkpoint(
-    folder: Path,
+    place: Checkpoints,
     step: int,
     model: nn.Module,
     optimizers: list[torch.optim.Optimizer],
     state: dict[str, Any],
-    keep: int,
-    keep_every: float | None = None,
     writes: bool = True,
 ) -> Path:
-    """Write `step-XXXXXXXX` into `folder`, whole or not at all, then remove what `outdated` names.
+    """Write `step-XXXXXXXX`, whole or not at all, then remove what `outdated` names.
 
     `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Where
     weights are sharded, all processes call this and one `writes`. Raises UserError where the disk is full; earlier
     checkpoints stay as they are.
     """
+    folder = place.folder
     target = folder / f"step-{step:08d}"
     weights = {name: gather_full(value.detach()).contiguous() for name, value in model.named_parameters()}
     states = optimizer_tensors(optimizers)
@@ -68,7 +67,7 @@ def save_checkpoint(
             f"{folder}: the checkpoint of step {step} cannot be written: {error}. Earlier checkpoints are intact: free "
             "some space and run the same command to resume"
         ) from None
-    for old in outdated(folder, target, keep, keep_every):
+    for old in outdated(place, target):
         shutil.rmtree(old)
     return target
 
@@ -93,13 +92,13 @@ def free_name(path: Path) -> Path:
     return path if not path.exists() else next(other for other in others if not other.exists())
 
 
-def outdated(folder: Path, newest: Path, keep: int, keep_every: float | None) -> list[Path]:
+def outdated(place: Checkpoints, newest: Path) -> list[Path]:
     """The checkpoints to remove: those before `newest`, except the last `keep` and the first of each `keep_every`.
 
     A damaged checkpoint is never removed, and neither is one after `newest`: it may be all that is left of another run.
     """
-    candidates = [path for path in list_checkpoints(folder) if path.name <= newest.name][:-keep]
-    kept = first_of_each(candidates, keep_every) if keep_every else []
+    candidates = [path for path in list_checkpoints(place.folder) if path.name <= newest.name][: -place.keep]
+    kept = first_of_each(candidates, place.keep_every) if place.keep_every else []
     return [path for path in candidates if path not in kept and read_state(path) is not None]
 
 

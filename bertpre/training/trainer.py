@@ -287,7 +287,7 @@ class Trainer:
         """Write a checkpoint; one process writes, the others wait."""
         if self.checkpoints is None or self.saved_step == self.progress.step:
             return
-        step, place = self.training_step, self.checkpoints
+        step = self.training_step
         step.guard.check()  # a bad step's weights are not saved
         start, is_main = self.clock.now(), self.accelerator.is_main_process
         state = asdict(self.progress) | {
@@ -297,8 +297,7 @@ class Trainer:
             "log": self.log.state(self.accelerator),
         }
         if is_main or step.is_sharded:
-            kept = place.keep, place.keep_every
-            save_checkpoint(place.folder, self.progress.step, step.model, step.optimizers, state, *kept, writes=is_main)
+            save_checkpoint(self.checkpoints, self.progress.step, step.model, step.optimizers, state, writes=is_main)
         self.saved_step = self.progress.step
         self.accelerator.wait_for_everyone()
         self.clock.save_seconds = self.clock.now() - start

@@ -10,7 +10,7 @@ from torch import nn
 
 from bertpre.errors import UserError
 from bertpre.training import checkpoint
-from bertpre.training.checkpoint import FILES, list_checkpoints, load_checkpoint, save_checkpoint
+from bertpre.training.checkpoint import FILES, Checkpoints, list_checkpoints, load_checkpoint, save_checkpoint
 from bertpre.training.optimizer import build_optimizers
 from tests.helpers import tree_hash
 
@@ -50,7 +50,7 @@ def continue_training(model: Tied, optimizers: list[torch.optim.Optimizer], step
 def save(folder: Path, step: int, keep: int = 5) -> tuple[Tied, list[torch.optim.Optimizer]]:
     model, optimizers = trained(step)
     state = {"position": {"phase": 0, "epoch": 1, "offset": step}, "elapsed": 0.25}
-    save_checkpoint(folder, step, model, optimizers, state, keep)
+    save_checkpoint(Checkpoints(folder, keep=keep), step, model, optimizers, state)
     return model, optimizers
 
 
@@ -167,11 +167,11 @@ def test_what_cannot_be_read_is_never_removed(tmp_path: Path) -> None:
 def test_the_first_of_each_stretch_of_time_is_kept(tmp_path: Path) -> None:
     model, optimizers = trained(1)
     for step in range(12):  # ten seconds apart
-        save_checkpoint(tmp_path, step, model, optimizers, {"elapsed": 10.0 * step}, 2, keep_every=40)
+        save_checkpoint(Checkpoints(tmp_path, keep_every=40), step, model, optimizers, {"elapsed": 10.0 * step})
     assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path)] == [0, 4, 8, 10, 11]
 
 
-def test_folders_that_are_no_checkpoints_are_left_alone(tmp_path: Path) -> None:
+def test_folders_that_are_not_checkpoints_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "step-00000001-copy").mkdir()
     for step in (1, 2, 3):
         save(tmp_path, step, keep=1)
