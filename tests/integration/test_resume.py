@@ -106,3 +106,17 @@ def test_a_killed_fine_tuning_restarts_and_its_first_log_lines_are_removed(
     assert tree_hash(target / "finetuned") == tree_hash(tiny_modern_run / "finetuned")
     for stage in ("pretrain", "finetune"):
         assert without_times(target, stage) == without_times(tiny_modern_run, stage)
+
+
+@pytest.mark.slow  # two compilations of pretraining and of fine-tuning
+def test_two_compiled_quickstarts_on_two_threads_are_bit_identical(tmp_path: Path) -> None:
+    short = ["training.budget=null", "training.max_steps=40", "training.compile=true", "training.eval_every=40"]
+    few = ["finetune.limit=300", "finetune.epochs=1", "evaluate.limit=50"]
+    hashes = []
+    for name in ("one", "two"):
+        arguments = ["run", "quickstart", f"output_dir={tmp_path / name}", *short, *few]
+        command = [sys.executable, "-c", "from bertpre.cli import main; main()", *arguments]
+        done = run_process(command, timeout=1200, OMP_NUM_THREADS="2")
+        assert done.returncode == 0, done.stderr
+        hashes.append([tree_hash(tmp_path / name / part) for part in ("model", "finetuned")])
+    assert hashes[0] == hashes[1]
