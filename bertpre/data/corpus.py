@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,8 +59,39 @@ def read_documents(
             yield Document(f"{part}/{number}", text or "")
 
 
+@dataclass(frozen=True)
+class TextSource:
+    """One source of a corpus: the arguments of `read_documents`, and how much of it is used."""
+
+    path: str
+    name: str | None = None
+    split: str = "train"
+    text_column: str = "text"
+    limit: int | None = None
+    key: str = "corpus"
+    text_unit: str = "line"
+    streaming: bool = False
+    weight: float = 1.0  # below 1: the share of the documents; above: how many times an epoch reads them
+
+    def __str__(self) -> str:
+        """How messages name the source."""
+        return f"{self.key}: {self.path} (split {self.split})"
+
+    def documents(self) -> Iterator[Document]:
+        """Read all documents, whatever the weight."""
+        arguments = asdict(self)
+        del arguments["weight"]
+        return read_documents(**arguments)
+
+    def held_out(self, place: str) -> "TextSource":
+        """The source of texts to be held out: all of another split, or of a file or folder of their own."""
+        path, split = held_out_place(place, self.path)
+        name = self.name if path == self.path else None
+        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0)
+
+
 class Columns(Protocol):
-    """What a table reads from: as a dataset of `datasets`, and no more of it than this."""
+    """The part of a dataset's interface (of the library `datasets`) that a table reads from."""
 
     column_names: Sequence[str]
     features: Mapping[str, Any] | None

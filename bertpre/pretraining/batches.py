@@ -67,7 +67,7 @@ class PretrainingData:
     def collator(self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:
         """The masking at one phase's length."""
         training = recipe.training
-        return MaskingCollator.of(
+        return MaskingCollator.from_tokenizer(
             tokenizer,
             phase.max_length,
             masked_lm_prob=training.masked_lm_prob,
