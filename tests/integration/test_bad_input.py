@@ -65,7 +65,7 @@ def files(folder: Path) -> None:
         (["corpus.path={folder}/reviews", "corpus.split=test"], ["corpus", "test", "Available splits: ['train']"]),
         (["corpus.split=train+dev"], ["corpus.split", "no split 'dev'", "train, test, unsupervised, articles"]),
         (["corpus.path={folder}/zero.jsonl", "corpus.split=train"], ["corpus", "zero.jsonl", "it is empty"]),
-        (["corpus.path={folder}/blank.jsonl", "corpus.split=train"], ["corpus", "blank.jsonl", "holds no text"]),
+        (["corpus.path={folder}/blank.jsonl", "corpus.split=train"], ["corpus", "blank.jsonl", "contains no text"]),
         (["corpus.path={folder}/one.txt", "corpus.split=train"], ["corpus", "fewer than two documents"]),
         (["tokenizer.path={folder}/none"], ["no tokenizer in '{folder}/none'"]),
         (["output_dir={folder}/file/run"], ["output_dir", "cannot be written", "output_dir=FOLDER"]),
@@ -155,7 +155,7 @@ def test_labels_are_looked_at_before_pretraining(
 
 def test_preparing_twice_is_refused_and_changes_nothing(tiny_run: Path) -> None:
     before = tree_hash(tiny_run)
-    assert_refused(run_cli("prepare", tiny_run / "recipe.yaml"), "this run is prepared", "`bertpre run` goes on")
+    assert_refused(run_cli("prepare", tiny_run / "recipe.yaml"), "this run is prepared", "continue with `bertpre run`")
     assert tree_hash(tiny_run) == before
 
 

@@ -24,7 +24,7 @@ def test_it_repeats_the_audit_and_counts_the_masks(tiny_run: Path, capsys: pytes
     assert "GiB of disk" in told
     assert "torch.compile: " in told
     assert "agree with their checksums" in told
-    assert f"{figures['tokens']:,} tokens, about {figures['pairs']:,} examples an epoch" in told
+    assert f"{figures['tokens']:,} tokens, about {figures['pairs']:,} examples per epoch" in told
     assert f"unigram entropy {figures['unigram_entropy']:.3f} nats" in told
     assert "of the tokens are targets" in told
 

@@ -83,7 +83,7 @@ def test_many_files_may_be_open_at_once() -> None:
     done = run_process([sys.executable, "-c", LIMITED, "4096"])
     assert done.returncode == 0, done.stderr
     done = run_process([sys.executable, "-c", LIMITED, "200"])
-    assert "UserError: the store has 1000 files to open at once, and this system allows 200" in done.stderr
+    assert "UserError: the store needs 1000 open files, but this system allows 200" in done.stderr
 
 
 def test_shards_are_memory_mapped(tmp_path: Path) -> None:
