@@ -14,5 +14,5 @@ def test_a_histogram_counts_every_length_by_its_power_of_two(lengths: list[int])
     assert sum(counts) == len(lengths)
 
 
-def test_bars_are_as_high_as_the_counts() -> None:
+def test_bars_are_proportional_to_the_counts() -> None:
     assert bars([0, 1, 4, 8]) == " ▁▄█"
