@@ -71,7 +71,7 @@ def first_rows(groups: np.ndarray) -> np.ndarray:
 
 
 def connected(exact: np.ndarray, bands: np.ndarray) -> np.ndarray:
-    """A group number for each row, (N,): rows linked by an equal text or a shared band, directly or through others."""
+    """A group number for each row, (N,): rows linked by duplicates or a shared band, directly or through others."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import bertpre.commands.prepare
 from bertpre.data import sample
-from bertpre.data.build import with_two_documents
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
@@ -119,14 +116,6 @@ def test_an_interrupted_prepare_resumes_to_the_same_bytes(prepare: Prepare, tiny
     (target / "data" / "part-00000.texts").write_text("left over")
     assert run_cli("prepare", *arguments).returncode == 0
     assert tree_hash(whole / "data") == tree_hash(target / "data")
-
-
-@given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
-def test_joining_small_shards_loses_none(documents: list[int]) -> None:
-    shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
-    groups = with_two_documents(shards)
-    assert [shard for group in groups for shard in group] == shards
-    assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
 
 
 def test_a_tokenizer_that_is_not_wordpiece_is_refused(prepare: Prepare, tmp_path: Path) -> None:
