@@ -69,6 +69,15 @@ def test_joining_shards_of_different_weights_repeats_their_documents(tmp_path: P
     assert joined == {**whole, "name": "joined"}
 
 
+def test_a_shard_is_listed_as_often_as_it_repeats(tmp_path: Path) -> None:
+    partial = tmp_path / "data.partial"
+    partial.mkdir()
+    entries = [add(partial, "a", "train", DOCUMENTS[:1]) | {"repeats": 3}, add(partial, "b", "train", DOCUMENTS[1:])]
+    finish_store(partial, tmp_path / "data", entries, {})
+    shards = open_shards(tmp_path / "data", "train")
+    assert [len(shard.documents) - 1 for shard in shards] == [1, 1, 1, 2]
+
+
 LIMITED = """
 import resource, sys
 from bertpre.data.store import allow_open_files
