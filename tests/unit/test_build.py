@@ -93,6 +93,31 @@ def test_a_weight_repeats_training_documents_only(tmp_path: Path) -> None:
     assert read_store_manifest(run.store)["documents"] == 120
 
 
+def test_jobs_share_both_steps_and_write_the_same_store(tmp_path: Path) -> None:
+    source = write_texts(tmp_path / "a.jsonl", TEXTS)
+    jobs, alone = (builder(tmp_path / name, [source], settings={"corpus.limit": None}) for name in ("jobs", "alone"))
+    for step, ending in (("clean", "texts"), ("encode", "lines.npy")):
+        assert jobs.run_share(0, 2) == step
+        written = sorted(file.name for file in jobs.workspace.folder.glob(f"*.{ending}"))
+        assert written == [f"part-{number:05d}.{ending}" for number in range(0, 2 * len(written), 2)]
+        with pytest.raises(UserError, match=r"parts are not done \(1, 3, "):
+            jobs.merge()
+        assert jobs.run_share(1, 2) == step
+        assert jobs.merge() == (step == "encode")
+    alone.build()
+    assert read_store_manifest(jobs.store) == read_store_manifest(alone.store)  # with the checksums of all files
+
+
+def test_jobs_with_other_settings_are_refused(tmp_path: Path) -> None:
+    first = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)], settings={"corpus.limit": None})
+    first.clean()
+    first.choose()
+    other = replace(first, settings={"corpus.limit": 7})
+    for step in (other.merge, lambda: other.run_share(0, 1)):
+        with pytest.raises(UserError, match="the first jobs had another corpus.limit; give the old value"):
+            step()
+
+
 def test_another_attempt_decides_again_if_the_options_changed(tmp_path: Path) -> None:
     near = [f"{text} The end, said somebody." for text in TEXTS[:30]]
     source = write_texts(tmp_path / "a.jsonl", TEXTS + near)
