@@ -11,10 +11,9 @@ import numpy as np
 import psutil
 import torch
 
-from bertpre.commands.prepare import FROM_MANIFEST, audit
-from bertpre.data.audit import audit_lines, count_tokens
+from bertpre.data.audit import audit_lines, audit_store, count_tokens
 from bertpre.data.pairs import IGNORE_INDEX
-from bertpre.data.store import SPLITS, open_shards, read_store_manifest
+from bertpre.data.store import SPLITS, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
 from bertpre.finetuning.splits import read_parts, read_test
@@ -113,9 +112,10 @@ def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
     shards = {split: open_shards(folder / "data", split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
     files = {str(part.filename) for split in shards.values() for shard in split for part in vars(shard).values()}
     yield f"{len(files)} files match their checksums, and the tokenizer matches the data"
-    figures = {key: read_store_manifest(folder / "data")[key] for key in FROM_MANIFEST} | audit(folder, recipe)
-    figures |= count_tokens(shards["train"], len(tokenizer), tokenizer.unk_token_id)
-    yield from audit_lines(figures)
+    pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
+    audit = audit_store(folder / "data", recipe.training.phases[0].max_length, recipe.seed, **pair_options)
+    audit |= count_tokens(shards["train"], len(tokenizer), tokenizer.unk_token_id)
+    yield from audit_lines(audit, "corpus.text_unit", "pairs.kind")
 
 
 def mask_lines(data: PretrainingData) -> Iterator[str]:

@@ -1,16 +1,44 @@
 """The audit of a store: what a user should know about the data before paying for a training on it."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
-from bertpre.data.store import Shard, entropy
+from bertpre.data.sampler import PairDataset
+from bertpre.data.store import Shard, entropy, open_shards, read_store_manifest
 
+FROM_MANIFEST = (
+    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
+    "dropped",
+)  # fmt: skip
+AUDITED_SHARDS, PLANNED_SHARDS = 32, 2  # of a large store, at most
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
 BARS = " ▁▂▃▄▅▆▇█"
-MOST_PAIRS = 50_000  # to judge lengths by
+MOST_PAIRS = 50_000  # sampled to test whether lengths predict the label
+Item = TypeVar("Item")
+
+
+def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_options: float) -> dict[str, Any]:
+    """Totals from the manifest, quantiles of lengths, and the balance of the first epoch's pairs of the training split.
+
+    The other arguments are those of `PairDataset`. Of a large store, evenly spaced shards are audited and `pairs` is an
+    estimate.
+    """
+    manifest, shards = read_store_manifest(folder), open_shards(folder, "train")
+    planned = evenly_spaced(shards, PLANNED_SHARDS)
+    plan = PairDataset(planned, max_length, seed, kind=kind, **pair_options).plan(0)[0]
+    all_tokens, planned_tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, planned))
+    metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
+    metrics |= audit_pairs(plan[:, 2:]) if kind != "none" else {}
+    return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
+
+
+def evenly_spaced(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """At most this number of items, at equal distances."""
+    return items[:: -(-len(items) // most) or 1]
 
 
 def audit_lengths(shards: list[Shard]) -> dict[str, dict[str, Any]]:
@@ -33,67 +61,67 @@ def histogram(lengths: np.ndarray) -> list[int]:
 
 
 def bars(counts: list[int]) -> str:
-    """A histogram as a row of bars, the highest of which is full."""
+    """A histogram as a row of bars; the highest is full."""
     return "".join(BARS[round(count / max(counts) * (len(BARS) - 1))] for count in counts)
 
 
 def count_tokens(shards: list[Shard], vocab_size: int, unk_token_id: int) -> dict[str, float]:
-    """The unigram entropy of the tokens, in nats, and the share of unknown ones."""
+    """The unigram entropy of the tokens, in nats, and the share of unknown tokens."""
     counts = sum(np.bincount(shard.tokens, minlength=vocab_size) for shard in shards)
     return {"unigram_entropy": entropy(counts), "unknown_share": float(counts[unk_token_id] / counts.sum())}
 
 
 def audit_pairs(pairs: np.ndarray) -> dict[str, float]:
-    """Look at pairs, (P, 5) as `plan_pairs` returns them: how balanced they are, and whether lengths tell the label.
+    """The balance of pairs, (P, 5) as `plan_pairs` returns them, and whether their lengths predict the label.
 
-    `lengths_tell` is the accuracy that a decision tree gains over the commoner label on pairs it has not seen, from the
-    lengths of the segments alone. Well above zero, NSP would be learned without reading a word.
+    `lengths_tell` is the accuracy that a decision tree gains over the majority label on held-out pairs, from the
+    lengths of the segments alone. Well above zero, the model could learn NSP without reading a word.
     """
     from sklearn.tree import DecisionTreeClassifier
 
     sample = pairs[np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]]
     a, b = sample[:, A_END] - sample[:, A_START], sample[:, B_END] - sample[:, B_START]
     lengths, labels, half = np.stack([a, b, a + b], axis=1), sample[:, IS_RANDOM_NEXT], len(sample) // 2
-    tells = 0.0
+    gain = 0.0
     if half and len(set(labels[:half].tolist())) == 2:
         tree = DecisionTreeClassifier(max_depth=5, random_state=0).fit(lengths[:half], labels[:half])
-        commoner = max(labels[half:].mean(), 1 - labels[half:].mean())
-        tells = float(tree.score(lengths[half:], labels[half:]) - commoner)
-    return {"random_next_share": float(pairs[:, IS_RANDOM_NEXT].mean()), "lengths_tell": tells}
+        majority = max(labels[half:].mean(), 1 - labels[half:].mean())
+        gain = float(tree.score(lengths[half:], labels[half:]) - majority)
+    return {"random_next_share": float(pairs[:, IS_RANDOM_NEXT].mean()), "lengths_tell": gain}
 
 
-def audit_lines(figures: dict[str, Any]) -> Iterator[str]:
-    """The figures of `prepare` as a user reads them, and what in them is unusual."""
+def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str = "kind") -> Iterator[str]:
+    """The metrics of `prepare` in words, then warnings; `text_unit` and `kind` are the keys that these name."""
     yield (
-        f"{figures['documents']:,} documents, {figures['sentences']:,} sentences, {figures['tokens']:,} tokens, "
-        f"about {figures['pairs']:,} examples an epoch"
+        f"{metrics['documents']:,} documents, {metrics['sentences']:,} sentences, {metrics['tokens']:,} tokens, "
+        f"about {metrics['pairs']:,} examples per epoch"
     )
-    yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in figures["dropped"].items()) or "none")
+    yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in metrics["dropped"].items()) or "none")
     for name in ("tokens_in_document", "tokens_in_sentence"):
-        quantiles = ", ".join(f"{quantile} {value:,}" for quantile, value in figures[name].items())
-        yield f"{name.replace('_', ' ')}: {quantiles}; from 1 by doubling: {bars(figures['histograms'][name])}"
+        listed = ", ".join(f"{quantile} {value:,}" for quantile, value in metrics[name].items())
+        yield f"{name.replace('_', ' ')}: {listed}; histogram (1, 2-3, 4-7, ...): {bars(metrics['histograms'][name])}"
     yield (
-        f"unknown tokens {figures['unknown_share']:.3%}, repeated lines {figures['repeated_line_share']:.1%}; "
-        f"unigram entropy {figures['unigram_entropy']:.3f} nats: the MLM loss of a model that ignores context"
+        f"unknown tokens {metrics['unknown_share']:.3%}, repeated lines {metrics['repeated_line_share']:.1%}; "
+        f"unigram entropy {metrics['unigram_entropy']:.3f} nats (the MLM loss of a model that ignores context)"
     )
-    if "lengths_tell" in figures:
+    if "lengths_tell" in metrics:
         yield (
-            f"pairs: {figures['random_next_share']:.1%} with label 1; lengths alone beat the commoner label by "
-            f"{figures['lengths_tell']:+.1%}"
+            f"pairs: {metrics['random_next_share']:.1%} with label 1; a classifier on segment lengths alone beats the "
+            f"majority label by {metrics['lengths_tell']:+.1%}"
         )
-    yield from (f"attention: {warning}" for warning in warnings(figures))
+    yield from (f"warning: {warning}" for warning in warnings(metrics, text_unit, kind))
 
 
-def warnings(figures: dict[str, Any]) -> Iterator[str]:
-    """What is worth a look before the training is paid for."""
-    if figures["unknown_share"] > 0.01:
-        yield f"{figures['unknown_share']:.1%} of the tokens are unknown: is the tokenizer of this language and script?"
-    if figures["repeated_line_share"] > 0.3:
-        yield f"{figures['repeated_line_share']:.0%} of the lines are repeats of others: boilerplate is cheap to learn"
-    if figures["tokens_in_document"]["median"] == figures["tokens_in_sentence"]["median"]:
+def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str]:
+    """What a user should check before training."""
+    if metrics["unknown_share"] > 0.01:
+        yield f"{metrics['unknown_share']:.1%} of the tokens are unknown: check that the tokenizer fits the language"
+    if metrics["repeated_line_share"] > 0.3:
+        yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
+    if metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]:
         yield (
-            "most documents are one sentence, without a true next one: set corpus.text_unit where a document is a "
-            "paragraph or a whole text file, else pairs.kind=none"
+            f"most documents are a single sentence and have no true next one: set {text_unit} if a document is a "
+            f"paragraph or a whole text file, otherwise set {kind}=none"
         )
-    if figures.get("lengths_tell", 0) > 0.02:
-        yield "the lengths of the segments tell the label of the pairs: its accuracy will flatter the model"
+    if metrics.get("lengths_tell", 0) > 0.02:
+        yield "segment lengths predict the label of the pairs: its accuracy will be optimistic"

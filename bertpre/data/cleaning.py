@@ -1,4 +1,4 @@
-"""Cleaning: markup, wiki remnants, control characters, white space."""
+"""Cleaning: removes markup, wiki remnants, control characters and superfluous white space."""
 
 import html
 import re
@@ -8,15 +8,15 @@ REFERENCE = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)", re.IGNOREC
 LINE_BREAK = re.compile(r"<\s*(?:br|/?p)\s*/?\s*>", re.IGNORECASE)
 TAG = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
-BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space that is not one space already
+BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")
 
-# What wiki dumps leave behind. Braces and brackets with a space inside are left alone: `[[ -f file ]]` is a shell's.
+# Remnants in wiki dumps. Braces and brackets followed by a space are kept: `[[ -f file ]]` is shell code.
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
 LINK = re.compile(r"\[\[(?=\S)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
-UNSHOWN = ("file:", "image:", "category:")
-HOLLOW = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump has lost what stood there
-HALF_HOLLOW = re.compile(r"\((?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
+HIDDEN_LINKS = ("file:", "image:", "category:")
+EMPTY_BRACKETS = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump lost the content
+BRACKET_START = re.compile(r"\((?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
 TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MULTILINE)
 
 
@@ -31,19 +31,19 @@ def clean_text(text: str) -> str:
 
 
 def without_wiki_remnants(text: str) -> str:
-    """Text without templates, links, lines of table marks, and brackets that have lost their content."""
+    """Remove templates, link syntax, lines of table marks, and brackets whose content is lost."""
     if "[[" in text or "{{" in text:
         for _ in range(3):  # links and templates nest
             text = LINK.sub(link_text, TEMPLATE.sub("", text))
     if "|" in text:
         text = TABLE_LINE.sub("", text)
     if " (" in text:
-        text = HALF_HOLLOW.sub("(", HOLLOW.sub("", text))
+        text = BRACKET_START.sub("(", EMPTY_BRACKETS.sub("", text))
     return text
 
 
 def link_text(link: re.Match[str]) -> str:
-    """What a reader sees of a wiki link."""
-    if link["page"].lower().startswith(UNSHOWN):
+    """The visible text of a wiki link."""
+    if link["page"].lower().startswith(HIDDEN_LINKS):
         return ""
     return (link["shown"] or link["page"]).split("|")[-1]

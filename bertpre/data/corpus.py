@@ -1,11 +1,11 @@
-"""The corpus: a Hub dataset, local files or the embedded sample, as one stream of documents."""
+"""The corpus: a Hub dataset, local files or the embedded sample as a stream of documents."""
 
 import glob
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,10 @@ READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
 }  # fmt: skip
 COMPRESSIONS = (".gz", ".zst")
-CSV_OPTIONS = {"keep_default_na": False, "na_values": ["", "nan", "NaN"]}  # "None", "null", "NA" may be texts, classes
+CSV_OPTIONS = {
+    "keep_default_na": False,
+    "na_values": ["", "nan", "NaN"],
+}  # "None", "null", "NA" may be texts or classes
 BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
 
@@ -43,10 +46,10 @@ def read_documents(
 ) -> Iterator[Document]:
     """Read the documents of one split, or of several joined by `+`, without holding them in memory.
 
-    `path` is `sample` (the embedded corpus), a local file or folder, a pattern such as `texts/**/*.txt`, or a Hub id;
-    `limit` keeps the first documents of each split; `key` is the recipe's section that errors name; `text_unit` is
-    what a document is in a text file (`line`, `paragraph`, `document`); `streaming` reads a Hub dataset without a copy.
-    Raises UserError for what is not there: the file, the configuration, the split, a column.
+    `path` is `sample` (the embedded corpus), a local file or folder, a pattern such as `texts/**/*.txt`, or a Hub id.
+    `limit` keeps the first documents of each split. `text_unit` is a document in a text file: `line`, `paragraph` or
+    `document` (the whole file). `streaming` reads a Hub dataset without a local copy. Messages begin with `key`.
+    Raises UserError where the file, the configuration, the split or the column does not exist or cannot be read.
     """
     for part in split.split("+"):
         table = open_table(path, name, part, key, text_unit, streaming)
@@ -59,8 +62,39 @@ def read_documents(
             yield Document(f"{part}/{number}", text or "")
 
 
+@dataclass(frozen=True)
+class TextSource:
+    """One source of a corpus: the arguments of `read_documents`, and how much of it is used."""
+
+    path: str
+    name: str | None = None
+    split: str = "train"
+    text_column: str = "text"
+    limit: int | None = None
+    key: str = "corpus"
+    text_unit: str = "line"
+    streaming: bool = False
+    weight: float = 1.0  # below 1: the share of the documents; above: how many times an epoch reads them
+
+    def __str__(self) -> str:
+        """How messages name the source."""
+        return f"{self.key}: {self.path} (split {self.split})"
+
+    def documents(self) -> Iterator[Document]:
+        """Read all documents, whatever the weight."""
+        arguments = asdict(self)
+        del arguments["weight"]
+        return read_documents(**arguments)
+
+    def held_out(self, place: str) -> "TextSource":
+        """The source of texts to be held out: all of another split, or of a file or folder of their own."""
+        path, split = held_out_place(place, self.path)
+        name = self.name if path == self.path else None
+        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0)
+
+
 class Columns(Protocol):
-    """What a table reads from: as a dataset of `datasets`, and no more of it than this."""
+    """The part of a dataset's interface (of the library `datasets`) that a table reads from."""
 
     column_names: Sequence[str]
     features: Mapping[str, Any] | None
@@ -72,9 +106,9 @@ class Columns(Protocol):
 
 @dataclass(frozen=True)
 class Table:
-    """One split of a source; `key` is the recipe's section that errors name.
+    """One split of a source; error messages begin with `key`.
 
-    Of TSV files every value is looked at, not those of the columns asked for alone.
+    Of TSV files all columns are read, since an unclosed quote in any column swallows rows.
     """
 
     data: "Dataset | IterableDataset | Columns"
@@ -85,37 +119,39 @@ class Table:
     is_tsv: bool = False
 
     def rows(self, columns: list[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
-        """The values of some columns, (key of the recipe, name of the column), row by row."""
+        """The values of some columns, row by row; `columns` are pairs of an argument (for messages) and a name."""
         from pyarrow import default_memory_pool
 
         names = [name for _, name in columns]
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
             found = self.data.column_names or list(next(iter(self.data), {}))
-            for of, name in columns:
+            for argument, name in columns:
                 if name not in found:
                     known = ", ".join(found) or "none"
-                    raise UserError(f"{self.key}.{of}: {self.path} has no column {name!r}; its columns are {known}")
+                    raise UserError(
+                        f"{self.key}.{argument}: {self.path} has no column {name!r}; its columns are {known}"
+                    )
             read = found if self.is_tsv else names
             for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):
                 for row in zip(*batch.values(), strict=True) if self.is_tsv else ():
-                    refuse_swallowed(row, f"{self.key}.path: {self.path}")
+                    refuse_unclosed_quote(row, f"{self.key}.path: {self.path}")
                 yield from zip(*(batch[name] for name in names), strict=True)
-                # pyarrow keeps what it has freed: hundreds of MB where a Parquet file has large row groups.
+                # pyarrow keeps freed memory: hundreds of MB where a Parquet file has large row groups.
                 default_memory_pool().release_unused()
 
     def class_names(self, column: str) -> list[str] | None:
-        """The names of the classes in a column of numbers, where the dataset itself tells them."""
+        """The names of the classes in a column of numbers, where the dataset declares them."""
         if self.path == "sample":
             return list(sample.CLASSES)
         feature = (self.data.features or {}).get(column)
-        feature = getattr(feature, "feature", feature)  # of a sequence: its elements'
+        feature = getattr(feature, "feature", feature)  # a sequence: the feature of its elements
         return getattr(feature, "names", None)
 
 
 def open_table(
     path: str, name: str | None, split: str, key: str, text_unit: str = "line", streaming: bool = False
 ) -> Table:
-    """Open one split of a source; arguments and errors as of `read_documents`."""
+    """Open one split of a source; arguments and errors as in `read_documents`."""
     if path == "sample":
         return Table(open_sample(split, key), path, name, split, key)
     with failures_explained(path, name, split, key):
@@ -125,9 +161,9 @@ def open_table(
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """Some columns of local Parquet files, read a row group at a time.
+    """Some columns of local Parquet files, read one row group at a time.
 
-    `datasets`, and pyarrow over several row groups, keep what they have read of a file until its end.
+    `datasets` keeps everything it has read of a file until its end, and so does pyarrow over several row groups.
     """
 
     files: list[str]
@@ -142,7 +178,7 @@ class ParquetFiles:
 
     @property
     def features(self) -> "Features | None":
-        """The columns' types as `datasets` left them in the first file."""
+        """The columns' types, where `datasets` wrote the first file."""
         from datasets import Features
         from pyarrow.parquet import read_schema
 
@@ -150,7 +186,7 @@ class ParquetFiles:
         return Features.from_arrow_schema(schema) if b"huggingface" in (schema.metadata or {}) else None
 
     def select_columns(self, columns: list[str]) -> "ParquetFiles":
-        """The same files with these columns alone."""
+        """The same files with only these columns."""
         return ParquetFiles(self.files, columns)
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
@@ -168,17 +204,17 @@ class ParquetFiles:
 
 @dataclass(frozen=True)
 class SampleTable:
-    """A split of the embedded corpus, read as the others are."""
+    """A split of the embedded corpus as a table."""
 
     split: str
     column_names: tuple[str, ...] = ("text", "label")
 
     def select_columns(self, columns: list[str]) -> "SampleTable":
-        """The same split with these columns alone."""
+        """The same split with only these columns."""
         return SampleTable(self.split, tuple(columns))
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Each row as a batch of its own, made when it is asked for."""
+        """Batches of one row each, generated on demand."""
         for document in sample.generate(self.split):
             yield {name: [getattr(document, name)] for name in self.column_names}
 
@@ -193,17 +229,17 @@ def open_sample(split: str, key: str) -> SampleTable:
 def load(
     path: str, name: str | None, split: str, key: str, text_unit: str, streaming: bool
 ) -> "Dataset | IterableDataset | ParquetFiles":
-    """A `datasets` dataset: local ones are streamed from their files, Hub ones downloaded once and cached."""
+    """A dataset: local files are streamed; Hub datasets are downloaded once and cached, or streamed."""
     from datasets import disable_progress_bars, load_dataset, load_dataset_builder
     from datasets.utils.logging import set_verbosity
 
     disable_progress_bars()
-    set_verbosity(logging.CRITICAL)  # a failure is told once, by the error it ends in
+    set_verbosity(logging.CRITICAL)  # a failure is reported once, by the error raised
     local = Path(path)
     if files := [path] if local.is_file() else files_of_pattern(path, key):
         if split != "train":
-            what = "is one file" if local.is_file() else "is a pattern of files"
-            raise UserError(f"{key}: {path} {what}, all of it the split 'train'; it has no split {split!r}")
+            kind = "a single file" if local.is_file() else "a pattern of files"
+            raise UserError(f"{key}.split: {path} is {kind}, which has only the split 'train', not {split!r}")
         options = builder_options(files, text_unit, key)
         if options["builder"] == "parquet":
             return ParquetFiles(files)
@@ -218,14 +254,15 @@ def load(
             return ParquetFiles(found[split])
         return load_dataset(str(local), name, split=split, streaming=True, **by)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
-        raise UserError(f"{key}.path: there is no file or folder {path!r}, and it is no Hub id (owner/name)")
+        raise UserError(f"{key}.path: {path!r} is neither a file or folder nor a Hub id (owner/name)")
     return load_dataset(path, name, split=split, streaming=streaming)
 
 
 def refuse_unread(folder: Path, found: dict[str, list[str]], key: str) -> None:
-    """Raise UserError where files lie in the folder that `datasets` counts to no split, which would go unread.
+    """Raise UserError where `datasets` would silently ignore files of the folder.
 
-    It goes by names: beside a train.txt all others are passed over. A README.md may say what is what.
+    It assigns splits by file name: if there is a train.txt, files without a split's name are ignored. A README.md may
+    list the splits instead.
     """
     if (folder / "README.md").exists():
         return
@@ -234,20 +271,20 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str) -> None:
     unread = [file for file in files if file.resolve() not in read and not file.name.startswith("dataset_")]
     if read and unread:
         raise UserError(
-            f"{key}.path: of the {len(files)} files in {folder} {len(unread)} belong to no split ({unread[0].name} "
-            "among them): there, names such as train and test decide, and all files have one ending; give a pattern, "
-            f"e.g. {folder}/**/*{unread[0].suffix}"
+            f"{key}.path: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
+            f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
+            f"the same ending; to read all files give a pattern, e.g. {folder}/**/*{unread[0].suffix}"
         )
 
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:
-    """Path and split of texts to be held out: a file or folder of their own, or a split of `path`."""
+    """Path and split of texts to be held out, which are another file or folder, or a split of `path`."""
     is_place = "/" in held_out or ending(Path(held_out)) in READERS
     return (held_out, "train") if is_place else (path, held_out)
 
 
 def files_of_pattern(path: str, key: str) -> list[str]:
-    """The files that a pattern with `*`, `?`, `[]` or `**` means, sorted; none for a path without."""
+    """The files that match a pattern with `*`, `?`, `[]` or `**`, sorted; none if the path is not a pattern."""
     if not glob.has_magic(path) or Path(path).exists():
         return []
     files = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())
@@ -258,17 +295,17 @@ def files_of_pattern(path: str, key: str) -> list[str]:
 
 @contextmanager
 def failures_explained(path: str, name: str | None, split: str, key: str) -> Iterator[None]:
-    """What `datasets` raises for an unknown name, a damaged file or a missing network becomes a UserError."""
+    """Turn errors of `datasets` (unknown name, damaged file, no network) into UserError."""
     from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
-    copy = f"without a network, give a local copy of the same layout: {key}.path=FOLDER"
+    copy = f"without a network, give a local copy with the same layout: {key}.path=FOLDER"
     try:
         yield
     except DatasetNotFoundError:
-        raise UserError(f"{key}.path: neither a local folder nor a Hub dataset: {path!r}; {copy}") from None
+        raise UserError(f"{key}.path: {path!r} is neither a local folder nor a Hub dataset; {copy}") from None
     except FileNotFoundError:
         known = ", ".join(READERS)
-        raise UserError(f"{key}.path: {path} holds no data file; known endings: {known}") from None
+        raise UserError(f"{key}.path: {path} contains no data file; known endings: {known}") from None
     except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError) as error:
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__
@@ -278,16 +315,18 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
 
 
 def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any]:
-    """The `datasets` builder for some files of one kind, by their ending, and its arguments."""
+    """The `datasets` builder for files of one kind, and its arguments."""
     endings = {ending(Path(file)) for file in files}
     if unknown := sorted(endings - READERS.keys()):
         file = next(file for file in files if ending(Path(file)) == unknown[0])
         raise UserError(
             f"{key}.path: {file} ends in {unknown[0]!r}; known endings: {', '.join(READERS)}, "
-            f"and each followed by {' or '.join(COMPRESSIONS)}"
+            f"optionally followed by {' or '.join(COMPRESSIONS)}"
         )
     if len(endings) > 1:
-        raise UserError(f"{key}.path: files of several kinds ({', '.join(sorted(endings))}); give a pattern for each")
+        raise UserError(
+            f"{key}.path: files of several kinds ({', '.join(sorted(endings))}); give one pattern for each kind"
+        )
     (kind,) = endings
     options = {"builder": READERS[kind], "data_files": files}
     if options["builder"] == "csv":
@@ -300,29 +339,28 @@ def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any
 
 
 def holds_tsv(path: str) -> bool:
-    """Whether a file, the files of a folder, or those of a pattern have values with tabs between them."""
+    """Whether a path, a file in it, or a file that matches it is a TSV file."""
     local = Path(path)
     files = local.rglob("*.tsv*") if local.is_dir() else map(Path, glob.glob(path, recursive=True))
     return any(ending(file) == ".tsv" for file in files)
 
 
-def refuse_swallowed(row: tuple[Any, ...], where: str) -> None:
-    """Raise UserError where a value of a TSV file holds further rows: its mark at the beginning was never closed.
+def refuse_unclosed_quote(row: tuple[Any, ...], where: str) -> None:
+    """Raise UserError where a value of a TSV file contains further rows because its opening quote is never closed.
 
-    Such a value has as many tabs in each of its lines as the rest of its row, whole rows, and the beginning of one.
+    The lines of such a value have the tabs of the rest of its row, of complete rows, and of the start of a row.
     """
     last = len(row) - 1
     for place, value in enumerate(row):
         if last and isinstance(value, str) and "\n" in value:
-            first, *whole, end = (line.count("\t") for line in value.split("\n"))
-            if first == last - place and end == place and set(whole) <= {last}:
+            first, *middle, end = (line.count("\t") for line in value.split("\n"))
+            if first == last - place and end == place and set(middle) <= {last}:
                 raise UserError(
-                    f"{where} has a value that begins with a quotation mark, which closes in another row only: "
-                    f"{value[:60]!r}; rows would be lost: write such a mark twice, and the value between marks, or "
-                    "give JSON lines"
+                    f"{where} has an unclosed quote: it swallows the following rows; value {value[:60]!r}. Close the "
+                    "quote, or put the value in quotes and double each quote inside it, or use JSON lines"
                 )
 
 
 def ending(file: Path) -> str:
-    """A file's ending, that of a compression left out."""
+    """A file's ending, without that of a compression."""
     return Path(file.stem).suffix if file.suffix in COMPRESSIONS else file.suffix

@@ -1,4 +1,4 @@
-"""Duplicates: which documents of a corpus repeat an earlier one, to the letter or nearly, or one that is held out."""
+"""Duplicates: which documents of a corpus are exact or near-duplicates of an earlier or a held-out document."""
 
 import hashlib
 from collections import Counter
@@ -12,17 +12,17 @@ BANDS, BAND_ROWS = 14, 8
 MINHASH_SEED = 1
 
 
-def digests_of(texts: list[str]) -> np.ndarray:
-    """A digest of each text, (N, 2), uint64: equal texts have equal ones."""
+def text_digests(texts: list[str]) -> np.ndarray:
+    """A 128-bit digest of each text, (N, 2), uint64."""
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
 
 
-def bands_of(texts: list[str]) -> np.ndarray:
-    """Hashes of each text's MinHash bands, (N, 14), uint64: texts that share one in some column are near-duplicates.
+def minhash_bands(texts: list[str]) -> np.ndarray:
+    """Hashes of each text's MinHash bands, (N, 14), uint64: texts with an equal hash in a column are near-duplicates.
 
-    Of runs of five words, 112 hashes in 14 bands of 8: texts that have 80 % of their runs in common share a band with
-    probability 0.92, those with 50 % with 0.05 (Penedo et al. 2024, FineWeb's deduplication).
+    112 MinHashes of five-word shingles in 14 bands of 8 (Penedo et al. 2024, FineWeb's deduplication). Texts of Jaccard
+    similarity 0.8 share a band with probability 0.92, texts of similarity 0.5 with probability 0.05.
     """
     from rensa import RMinHash
 
@@ -35,30 +35,32 @@ def bands_of(texts: list[str]) -> np.ndarray:
 
 
 def shingles(text: str) -> list[str]:
-    """Runs of five words, whatever their case; the whole text where it has fewer."""
+    """All runs of five words in lower case; the whole text where it has fewer words."""
     words = text.lower().split()
     return [" ".join(words[at : at + SHINGLE_WORDS]) for at in range(max(1, len(words) - SHINGLE_WORDS + 1))]
 
 
-def first_of_like(digests: np.ndarray, bands: np.ndarray | None, forbidden: int) -> tuple[np.ndarray, Counter[str]]:
-    """Which rows from row `forbidden` on are like no row before them, (N,), bool; and the others counted by reason.
+def first_of_duplicates(
+    digests: np.ndarray, bands: np.ndarray | None, num_held_out: int
+) -> tuple[np.ndarray, Counter[str]]:
+    """Which of the N documents after the held-out ones to keep, (N,), bool; and the others, counted by reason.
 
-    digests: (forbidden + N, 2); bands: (forbidden + N, 14), or None where only equal texts are alike. Likeness is
-    passed on: of a chain of near-duplicates the first stays.
+    A document is dropped if it duplicates any before it. digests: (num_held_out + N, 2); bands: (num_held_out + N, 14),
+    or None to find exact duplicates only. Duplication is transitive: only the first of a chain is kept.
     """
-    equal = group_of(digests)
-    first_equal = first_rows(equal)
-    first = first_equal if bands is None else first_rows(connected(equal, bands))
-    rows = np.arange(len(digests))[forbidden:]
-    is_first, is_forbidden = first[forbidden:] == rows, first[forbidden:] < forbidden
-    is_repeat = ~is_first & ~is_forbidden
-    is_equal = first_equal[forbidden:] != rows
-    dropped = {"held out": is_forbidden, "duplicate": is_repeat & is_equal, "near-duplicate": is_repeat & ~is_equal}
+    exact = group_equal(digests)
+    first_exact = first_rows(exact)
+    first = first_exact if bands is None else first_rows(connected(exact, bands))
+    rows = np.arange(len(digests))[num_held_out:]
+    is_first, is_held_out = first[num_held_out:] == rows, first[num_held_out:] < num_held_out
+    is_repeat = ~is_first & ~is_held_out
+    is_exact = first_exact[num_held_out:] != rows
+    dropped = {"held out": is_held_out, "duplicate": is_repeat & is_exact, "near-duplicate": is_repeat & ~is_exact}
     return is_first, +Counter({reason: int(rows.sum()) for reason, rows in dropped.items()})
 
 
-def group_of(values: np.ndarray) -> np.ndarray:
-    """A number for each row, (N,), that equal rows share."""
+def group_equal(values: np.ndarray) -> np.ndarray:
+    """A group number for each row, (N,); equal rows share one."""
     return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
 
 
@@ -68,12 +70,12 @@ def first_rows(groups: np.ndarray) -> np.ndarray:
     return first[inverse]
 
 
-def connected(equal: np.ndarray, bands: np.ndarray) -> np.ndarray:
-    """Groups of rows, (N,), that are linked by equal texts or by a band, one after the other."""
+def connected(exact: np.ndarray, bands: np.ndarray) -> np.ndarray:
+    """A group number for each row, (N,): rows linked by duplicates or a shared band, directly or through others."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    rows = np.arange(len(equal))
-    links = [first_rows(column) for column in (equal, *bands.T)]
+    rows = np.arange(len(exact))
+    links = [first_rows(column) for column in (exact, *bands.T)]
     edges = np.ones(len(rows) * len(links), dtype=bool), (np.tile(rows, len(links)), np.concatenate(links))
     return connected_components(coo_array(edges, shape=(len(rows), len(rows))), directed=False)[1]

@@ -1,4 +1,4 @@
-"""Sentences -> token ids, each distinct word encoded once: most words of a corpus are repeats."""
+"""Sentences -> token ids, each distinct word encoded once: most words of a corpus are repetitions."""
 
 from collections import defaultdict
 from itertools import count, islice
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SEPARATOR, WORDS_TOGETHER, SENTENCES_TOGETHER = "[SEP]", 1000, 1 << 14
-MOST_IDS = 1 << 20  # ids of remembered words, about half a million; beyond it the memory starts afresh
+MOST_IDS = 1 << 20  # ids of about half a million remembered words; above it the memory is cleared
 
 
 class Encoder:
-    """A WordPiece tokenizer with a memory of words.
+    """A WordPiece tokenizer that remembers the ids of words.
 
-    Splitting at spaces first changes no id: BERT's normalisation looks at single characters, and its pre-tokenizer
-    never joins what a space parts. So a sentence's ids are its words' ids, one after the other.
+    Splitting at spaces first changes no id: BERT's normalisation works on single characters, and its pre-tokenizer
+    always splits at spaces. So a sentence's ids are the ids of its words, concatenated.
     """
 
     def __init__(self, tokenizer: "Tokenizer", most_ids: int = MOST_IDS) -> None:
@@ -30,25 +30,25 @@ class Encoder:
 
     @classmethod
     def load(cls, folder: Path) -> "Encoder":
-        """The tokenizer that `save_pretrained` wrote into a folder, without importing transformers."""
+        """Load the tokenizer that `save_pretrained` wrote into a folder, without importing transformers."""
         from tokenizers import Tokenizer
 
         return cls(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
     def forget(self) -> None:
-        """Begin with an empty memory."""
-        # Of each word, its place in `lengths` and `starts`; a word that is new gets the next.
+        """Clear the memory."""
+        # A word's index into `lengths` and `starts`; a new word gets the next.
         self.numbers: defaultdict[str, int] = defaultdict(count().__next__)
         self.ids = np.zeros(0, dtype=np.int32)
         self.lengths = self.starts = np.zeros(0, dtype=np.int64)
 
     def encode(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of all sentences, (T,), and where each begins, and the end, (number of sentences + 1,).
+        """Token ids of all sentences, (T,), and their offsets, (number of sentences + 1,).
 
-        No special tokens are added. Words are parted by single spaces, as `clean_text` leaves them.
+        No special tokens are added. Words must be separated by single spaces, as `clean_text` leaves them.
         """
-        groups = range(0, len(sentences), SENTENCES_TOGETHER)
-        encoded = [self.encode_some(sentences[start : start + SENTENCES_TOGETHER]) for start in groups]
+        starts = range(0, len(sentences), SENTENCES_TOGETHER)
+        encoded = [self.encode_some(sentences[start : start + SENTENCES_TOGETHER]) for start in starts]
         ids = [np.zeros(0, dtype=np.int32), *(ids for ids, _ in encoded)]
         lengths = [np.zeros(1, dtype=np.int64), *(lengths for _, lengths in encoded)]
         return np.concatenate(ids), np.cumsum(np.concatenate(lengths))
@@ -67,15 +67,15 @@ class Encoder:
         numbers = known[words.indices.to_numpy()]
         lengths = self.lengths[numbers]
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        # Word after word: where its ids begin in memory, plus 0, 1, 2, ... within the word.
+        # For each word in turn: where its ids start in memory, plus 0, 1, 2, ... within the word.
         places = np.repeat(self.starts[numbers] - ends[:-1], lengths) + np.arange(ends[-1])
         return self.ids[places], np.diff(ends[words_of.offsets.to_numpy()])
 
     def learn(self, words: list[str]) -> None:
         """Encode new words and remember them.
 
-        Many at a time, parted by a special token: a call for each would cost more than its encoding. What stands
-        between special tokens is tokenized by itself, so no id changes.
+        Many are joined by a special token: a call for each word would cost more than its encoding. The tokenizer
+        splits at special tokens first, so no id changes.
         """
         groups = [words[start : start + WORDS_TOGETHER] for start in range(0, len(words), WORDS_TOGETHER)]
         texts = ["".join(f"{word}{SEPARATOR}" for word in group) for group in groups]
@@ -83,7 +83,7 @@ class Encoder:
         for group, ids in zip(groups, self.encode_texts(texts), strict=True):
             ends = np.flatnonzero(ids == self.separator_id)
             lengths, ids = np.diff(ends, prepend=-1) - 1, ids[ids != self.separator_id]
-            if len(lengths) != len(group):  # the text itself has a separator
+            if len(lengths) != len(group):  # a word contains the special token itself
                 parts = self.encode_texts(group)
                 lengths, ids = np.array([len(part) for part in parts]), np.concatenate(parts)
             all_lengths.append(lengths)

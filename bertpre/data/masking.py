@@ -1,4 +1,4 @@
-"""The collator: pairs -> one padded batch with fresh 80/10/10 masks, a function of (seed, epoch, example) alone."""
+"""The collator: pairs -> a padded batch with 80/10/10 masks, which depend only on (seed, epoch, example)."""
 
 import re
 from typing import TYPE_CHECKING, Any, Self
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
-BEHIND_ALL = 2.0  # the choice number of what is no candidate
-SPAN_STOP, LONGEST_SPAN = 0.2, 10  # SpanBERT's: lengths are 3.8 words in the mean
+NOT_A_CANDIDATE = 2.0  # choice number above all others, which are below 1
+SPAN_STOP, LONGEST_SPAN = 0.2, 10  # as in SpanBERT: 3.8 words on average
 
 
 class MaskingCollator:
     """Builds `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, and masks it (Devlin et al. 2018, section 3.1, task 1).
 
-    Of each row's tokens the share `masked_lm_prob` (at least one) become targets; of these the shares in `mask_split`
-    show [MASK], a random token, and themselves. Special tokens are never targets and never drawn as replacements.
-    `masking` chooses single tokens; whole words (google-research/bert, README, May 2019), tokens of `continuations`
-    going with the token before; or spans of one to ten words with geometric lengths (Joshi et al. 2019, section 3.1).
-    Words are taken whole, so the last one that would exceed the share is left out.
+    In each row the share `masked_lm_prob` of the tokens (at least one) become targets; `mask_split` gives the shares of
+    these that show [MASK], a random token, and themselves. Special tokens are never targets or replacements.
+    `masking` selects single `tokens`; whole `words` (google-research/bert, README, May 2019), where the tokens of
+    `continuations` belong to the token before; or `spans` of one to ten words with geometric lengths (Joshi et al.
+    2019, section 3.1). Words are masked as a whole: one that would exceed the share is left out.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class MaskingCollator:
         self.max_predictions = max(1, round(max_length * masked_lm_prob))  # google's max_predictions_per_seq
 
     @classmethod
-    def of(cls, tokenizer: "PreTrainedTokenizerBase", max_length: int, **settings: Any) -> Self:
-        """A collator for a BERT tokenizer; the other arguments are the constructor's."""
+    def from_tokenizer(cls, tokenizer: "PreTrainedTokenizerBase", max_length: int, **settings: Any) -> Self:
+        """A collator for a BERT tokenizer; `settings` are arguments of the constructor."""
         special_ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
         unusable = set(special_ids.values()) | set(tokenizer.all_special_ids)
         vocabulary = tokenizer.get_vocab().items()
@@ -63,10 +63,9 @@ class MaskingCollator:
     def __call__(self, examples: list[Example], masked_lm_prob: float | None = None) -> dict[str, torch.Tensor]:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.
 
-        input_ids, attention_mask, token_type_ids: (B, S). next_sentence_label: (B,), 1 where B is random, -100
-        where there is no B.
-        masked_positions: (B, M), unused slots hold 0. labels: (B, M), unused slots hold -100.
-        `masked_lm_prob` may be lower here than the collator's own, which gives the number of slots.
+        input_ids, attention_mask, token_type_ids: (B, S). next_sentence_label: (B,), 1 if segment B is random, -100 if
+        there is no segment B. masked_positions: (B, M), 0 in unused slots. labels: (B, M), -100 in unused slots.
+        `masked_lm_prob` may be lower here than the collator's own, which sets the number of slots.
         """
         ids, token_types, lengths = self.layout(examples)
         keys = np.array([example.key for example in examples])
@@ -105,7 +104,7 @@ class MaskingCollator:
         """Masked ids (B, S), the targets' positions (B, M) and their labels (B, M)."""
         epoch, index, position = keys[:, :1], keys[:, 1:], np.arange(self.max_length)
         choice = uniform(self.seed, epoch, index, position, CHOICE)
-        choice[self.is_special[ids]] = BEHIND_ALL
+        choice[self.is_special[ids]] = NOT_A_CANDIDATE
         wanted = np.maximum(1, np.round(lengths * probability))[:, None]
         if self.masking == "tokens":
             positions = np.argsort(choice, axis=1)[:, : self.max_predictions]  # (B, M)
@@ -113,7 +112,7 @@ class MaskingCollator:
         else:
             slots = max(1, round(self.max_length * probability))
             positions, is_target = self.whole_words(ids, choice, keys, wanted, slots)
-        is_target &= np.take_along_axis(choice, positions, 1) < BEHIND_ALL
+        is_target &= np.take_along_axis(choice, positions, 1) < NOT_A_CANDIDATE
         action = uniform(self.seed, epoch, index, positions, ACTION)
         drawn = uniform(self.seed, epoch, index, positions, REPLACEMENT) * len(self.replacement_ids)
         originals = np.take_along_axis(ids, positions, 1)
@@ -129,17 +128,17 @@ class MaskingCollator:
     def whole_words(
         self, ids: np.ndarray, choice: np.ndarray, keys: np.ndarray, wanted: np.ndarray, slots: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of tokens in the order in which their words are chosen, (B, M), and whether each is a target.
+        """Positions of tokens, ordered by the choice number of their words, (B, M), and whether each is a target.
 
-        A word has the choice number of its first token; a word in a span has the lowest of the spans it lies in.
+        A word has the choice number of its first token; with spans, the lowest number of all spans that contain it.
         """
         is_special, columns = self.is_special[ids], np.arange(self.max_length)
         is_first = ~self.is_continuation[ids] | is_special | np.roll(is_special, 1, axis=1)
         word = np.cumsum(is_first, axis=1) - 1  # (B, S): which word each token belongs to
 
         def by_word(values: np.ndarray) -> np.ndarray:
-            """Values of first tokens, (B, S), in the columns of their words; other tokens go where no word is."""
-            result = np.full(ids.shape, BEHIND_ALL)
+            """Values of first tokens, (B, S), in the columns of their words; other tokens share an unused column."""
+            result = np.full(ids.shape, NOT_A_CANDIDATE)
             np.put_along_axis(result, np.where(is_first, word, self.max_length - 1), values, axis=1)
             return result
 
@@ -147,24 +146,26 @@ class MaskingCollator:
         if self.masking == "spans":
             draw = uniform(self.seed, keys[:, :1], keys[:, 1:], columns, SPAN)
             length = np.minimum(1 + np.floor(np.log1p(-draw) / np.log1p(-SPAN_STOP)), LONGEST_SPAN)
-            number = reach(number, by_word(length), by_word(np.cumsum(is_special, axis=1)))
+            number = spread_over_spans(number, by_word(length), by_word(np.cumsum(is_special, axis=1)))
         rank = np.take_along_axis(number, word, 1)
         order = np.argsort(rank, axis=1, kind="stable")
         sorted_word = np.take_along_axis(word, order, 1)
         is_last = np.diff(sorted_word, axis=1, append=-1) != 0
         end = np.minimum.accumulate(np.where(is_last, columns, self.max_length)[:, ::-1], axis=1)[:, ::-1]
-        # A word that fits whole; and the first one in any case, as far as a batch of this rate has slots.
+        # A word that fits as a whole; the first word in any case, up to the number of slots at this probability.
         is_target = (end < wanted) | ((end == end[:, :1]) & (columns < slots))
         return order[:, : self.max_predictions], is_target[:, : self.max_predictions]
 
 
-def reach(number: np.ndarray, length: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """Choice numbers of words, (B, W), each lowered to those of the spans that reach it within its segment."""
+def spread_over_spans(number: np.ndarray, length: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """Choice numbers of words, (B, W), each lowered to the lowest of the spans that contain it in its segment."""
     result = number.copy()
     for distance in range(1, LONGEST_SPAN):
         start, here = slice(None, -distance), slice(distance, None)
         reached = (
-            (length[:, start] > distance) & (segment[:, start] == segment[:, here]) & (number[:, here] < BEHIND_ALL)
+            (length[:, start] > distance)
+            & (segment[:, start] == segment[:, here])
+            & (number[:, here] < NOT_A_CANDIDATE)
         )
         result[:, here] = np.where(reached, np.minimum(result[:, here], number[:, start]), result[:, here])
     return result

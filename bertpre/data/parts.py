@@ -1,11 +1,9 @@
-"""Parts: runs of consecutive documents, cleaned and then encoded together, each a pure function of its documents.
+"""Parts: runs of consecutive documents, cleaned and then encoded together; each is a pure function of its documents.
 
-So workers can take parts in any order, on any machine, and the store's bytes are the same; and a part that is already
-there need not be made again.
+So workers can process the parts in any order, on any machine, and write the same bytes.
 """
 
 import hashlib
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,38 +11,36 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.duplicates import bands_of, digests_of
+from bertpre.data.duplicates import minhash_bands, text_digests
 from bertpre.data.encoder import Encoder
 from bertpre.data.randomness import uniform
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SPLITS, write_shard
-from bertpre.files import write_text
+from bertpre.data.workspace import SEPARATOR, Part
 
 PART_CHARACTERS = 1 << 24
-SEPARATOR = "\0"  # between cleaned texts, which hold no control characters
-SPLIT_KEY = 0x5EED  # sets the draw of the validation documents apart from the masks' numbers
-MIX_KEY = 0x4D49  # and that of the documents of a source with a weight
-LINE_SAMPLE = 16  # one line in so many, chosen by its checksum, is looked at for repeats
+SPLIT_KEY = 0x5EED  # keeps the draw of the validation documents independent of the masks' random numbers
+MIX_KEY = 0x4D49  # the same for the draw of documents by weight
+LINE_SAMPLE = 16  # one sentence in 16, chosen by its checksum, is checked for repeats
 
 
 @dataclass(frozen=True)
-class Sieve:
-    """Which documents of a part are kept: those long enough, and a source's share of them."""
+class CleanOptions:
+    """Which documents of a part are kept: those that are long enough, and of these the source's share."""
 
     min_characters: int = 1
-    weight: float = 1.0  # below 1, the share of the documents; above, how often an epoch takes them
+    weight: float = 1.0  # below 1: the share of the documents; above: how many times an epoch reads them
     seed: int = 0
-    near_duplicates: bool = False  # whether to look for them
+    near_duplicates: bool = False  # whether to compute MinHash bands
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How the documents of a part are encoded and divided."""
+class EncodeOptions:
+    """How the documents of a part are encoded and divided into training and validation."""
 
     tokenizer: str  # folder
     tokenizer_hash: str
@@ -53,129 +49,87 @@ class Cut:
 
 
 def cut_into_parts(texts: Iterable[str], characters: int = PART_CHARACTERS) -> Iterator[list[str]]:
-    """Group consecutive texts into parts of at least this size; a remainder of less than half joins the last."""
-    whole: list[str] = []
+    """Group consecutive texts into parts of at least this size; a remainder below half of it joins the last part."""
+    complete: list[str] = []
     growing: list[str] = []
     size = 0
     for text in texts:
         growing.append(text)
         size += len(text)
         if size >= characters:
-            if whole:
-                yield whole
-            whole, growing, size = growing, [], 0
-    if size >= characters // 2 and whole:
-        yield whole
-        whole = []
-    if whole or growing:
-        yield whole + growing
+            if complete:
+                yield complete
+            complete, growing, size = growing, [], 0
+    if size >= characters // 2 and complete:
+        yield complete
+        complete = []
+    if complete or growing:
+        yield complete + growing
 
 
-def clean_part(folder: Path, number: int, texts: list[str], sieve: Sieve) -> None:
-    """Clean a part's documents and write them down with their digests, unless it was done before with these texts."""
-    stem = part_stem(folder, number)
-    origin = hashlib.blake2b(SEPARATOR.join([str(sieve), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
-    known = read_facts(folder, number, "clean")
-    if known is not None and known["origin"] == origin:
+def clean_part(part: Part, texts: list[str], options: CleanOptions) -> None:
+    """Clean a part's documents and write them with their digests; does nothing where that is done."""
+    origin = hashlib.blake2b(SEPARATOR.join([str(options), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
+    if part.is_finished("clean", origin):
         return
-    forget_facts(folder, number, "clean")
+    part.begin("clean")
     cleaned = [clean_text(text) for text in texts]
-    kept = [text for text in cleaned if len(text) >= sieve.min_characters]
-    digests = digests_of(kept)
-    is_drawn = uniform(MIX_KEY, sieve.seed, digests[:, 0], digests[:, 1]) < sieve.weight
+    long_enough = [text for text in cleaned if len(text) >= options.min_characters]
+    digests = text_digests(long_enough)
+    is_drawn = uniform(MIX_KEY, options.seed, digests[:, 0], digests[:, 1]) < options.weight
+    drawn = list(compress(long_enough, is_drawn.tolist()))
+    part.save("digests", digests[is_drawn])
+    if options.near_duplicates:
+        part.save("bands", minhash_bands(drawn))
+    part.save_texts(drawn)
     empty = cleaned.count("")
     dropped = {
         "empty": empty,
-        "too short": len(cleaned) - len(kept) - empty,
-        "weight": len(kept) - int(is_drawn.sum()),
+        "too short": len(cleaned) - len(long_enough) - empty,
+        "weight": len(long_enough) - len(drawn),
     }
-    drawn = list(compress(kept, is_drawn.tolist()))
-    np.save(f"{stem}.digests.npy", digests[is_drawn], allow_pickle=False)
-    if sieve.near_duplicates:
-        np.save(f"{stem}.bands.npy", bands_of(drawn), allow_pickle=False)
-    Path(f"{stem}.texts").write_bytes(SEPARATOR.join(drawn).encode())
-    facts = {"origin": origin, "repeats": max(1, int(sieve.weight)), "dropped": dict(+Counter(dropped))}
-    write_facts(folder, number, "clean", facts)
+    part.finish("clean", origin, {"repeats": max(1, int(options.weight)), "dropped": dict(+Counter(dropped))})
 
 
-def read_digests(folder: Path, number: int) -> np.ndarray:
-    """The digests of a cleaned part's texts, (N, 2)."""
-    return np.load(f"{part_stem(folder, number)}.digests.npy", allow_pickle=False)
+def encoding_origin(part: Part, options: EncodeOptions) -> str:
+    """A digest of everything that an encoded part depends on."""
+    cleaned = part.facts("clean")["origin"]
+    return hashlib.blake2b(f"{cleaned} {options}".encode() + part.load("keep").tobytes()).hexdigest()
 
 
-def read_bands(folder: Path, number: int) -> np.ndarray:
-    """The MinHash bands of a cleaned part's texts, (N, 14)."""
-    return np.load(f"{part_stem(folder, number)}.bands.npy", allow_pickle=False)
+def is_encoded(part: Part, options: EncodeOptions) -> bool:
+    """Whether a part is encoded from its present texts with these options."""
+    return part.is_finished("encode", encoding_origin(part, options))
 
 
-def read_texts(folder: Path, number: int, kept: bool = False) -> list[str]:
-    """The cleaned texts of a part: all, or those that are kept."""
-    content = Path(f"{part_stem(folder, number)}.texts").read_bytes().decode()
-    texts = content.split(SEPARATOR) if content else []
-    return list(compress(texts, read_keep(folder, number).tolist())) if kept else texts
+def encode_part(part: Part, options: EncodeOptions) -> None:
+    """Split the kept documents of a cleaned part into sentences and encode them; does nothing where that is done.
 
-
-def texts_size(folder: Path, number: int) -> int:
-    """Bytes of a cleaned part's texts."""
-    return Path(f"{part_stem(folder, number)}.texts").stat().st_size
-
-
-def write_keep(folder: Path, number: int, keep: np.ndarray) -> None:
-    """Write down which of a part's texts are kept, (N,), bool."""
-    np.save(f"{part_stem(folder, number)}.keep.npy", keep, allow_pickle=False)
-
-
-def read_keep(folder: Path, number: int) -> np.ndarray:
-    """Which of a part's texts are kept, (N,), bool."""
-    return np.load(f"{part_stem(folder, number)}.keep.npy", allow_pickle=False)
-
-
-def encoding_origin(folder: Path, number: int, cut: Cut) -> str:
-    """A digest of all that an encoded part is made from."""
-    cleaned = read_facts(folder, number, "clean")["origin"]
-    return hashlib.blake2b(f"{cleaned} {cut}".encode() + read_keep(folder, number).tobytes()).hexdigest()
-
-
-def is_encoded(folder: Path, number: int, cut: Cut) -> bool:
-    """Whether a part is encoded, from what lies there now."""
-    known = read_facts(folder, number, "encode")
-    return known is not None and known["origin"] == encoding_origin(folder, number, cut)
-
-
-def encode_part(folder: Path, number: int, cut: Cut) -> None:
-    """Split and encode the documents of a cleaned part that are kept, unless it was done before.
-
-    Writes a shard of training documents and one of validation documents, which are chosen by their digests.
+    Writes a shard of training documents and one of validation documents, which are drawn by their digests.
     """
-    if is_encoded(folder, number, cut):
+    if is_encoded(part, options):
         return
-    forget_facts(folder, number, "encode")
-    stem = part_stem(folder, number)
-    encoder = load_encoder(cut.tokenizer, cut.tokenizer_hash)
-    documents = [split_sentences(text) for text in read_texts(folder, number, kept=True)]
+    part.begin("encode")
+    encoder = load_encoder(options.tokenizer, options.tokenizer_hash)
+    documents = [split_sentences(text) for text in part.kept_texts()]
     sentences = [sentence for document in documents for sentence in document]
-    encoded = EncodedDocuments(
-        *encoder.encode(sentences), np.array([len(document) for document in documents], dtype=np.int64)
-    )
-    digests = read_digests(folder, number)[read_keep(folder, number)]
-    is_validation = uniform(SPLIT_KEY, cut.seed, digests[:, 0], digests[:, 1]) < cut.validation_fraction
+    encoded = EncodedDocuments(*encoder.encode(sentences), np.array(list(map(len, documents)), dtype=np.int64))
+    digests = part.load("digests")[part.load("keep")]
+    is_validation = uniform(SPLIT_KEY, options.seed, digests[:, 0], digests[:, 1]) < options.validation_fraction
+    repeats = {"train": part.facts("clean")["repeats"], "validation": 1}
     shards = []
-    repeats = read_facts(folder, number, "clean")["repeats"]
     for split, chosen in zip(SPLITS, (~is_validation, is_validation), strict=True):
         tokens, sentence_lengths, document_lengths = encoded.select(chosen)
         if split == "train":
-            counts = np.bincount(tokens, minlength=encoder.vocab_size)
-            np.save(f"{stem}.counts.npy", counts, allow_pickle=False)
+            part.save("counts", np.bincount(tokens, minlength=encoder.vocab_size))
         if len(document_lengths):
             tokens = tokens.astype(np.uint16 if encoder.vocab_size <= 1 << 16 else np.uint32)
-            shards.append(
-                write_shard(folder, f"{Path(stem).name}.{split}", split, tokens, sentence_lengths, document_lengths)
-                | {"repeats": repeats if split == "train" else 1}
-            )
-    np.save(f"{stem}.lines.npy", sampled_lines(sentences), allow_pickle=False)
-    lost = len(documents) - sum(shard["documents"] for shard in shards)
-    facts = {"no_token": lost, "shards": shards, "origin": encoding_origin(folder, number, cut)}
-    write_facts(folder, number, "encode", facts)
+            lengths = sentence_lengths, document_lengths
+            entry = write_shard(part.folder, f"{part.name}.{split}", split, tokens, *lengths)
+            shards.append(entry | {"repeats": repeats[split]})
+    part.save("lines", sampled_lines(sentences))
+    no_token = len(documents) - sum(shard["documents"] for shard in shards)
+    part.finish("encode", encoding_origin(part, options), {"no_token": no_token, "shards": shards})
 
 
 @dataclass(frozen=True)
@@ -187,9 +141,9 @@ class EncodedDocuments:
     sentences: np.ndarray
 
     def select(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tokens, sentence lengths and document lengths of the documents marked in `chosen`, (D,).
+        """Tokens, sentence lengths and document lengths of the documents marked in `chosen`, (D,), bool.
 
-        A sentence without a token is left out, and so is a document without a sentence.
+        Sentences without a token are left out, and so are documents without a sentence.
         """
         lengths = np.diff(self.offsets)
         owner = np.repeat(np.arange(len(self.sentences)), self.sentences)
@@ -207,39 +161,8 @@ def load_encoder(folder: str, tokenizer_hash: str) -> Encoder:
 def sampled_lines(sentences: list[str]) -> np.ndarray:
     """Checksums of a sample of the sentences, (L,), uint64.
 
-    A sentence is in it always or never, so repeats show as in the whole.
+    A sentence is always sampled or never, so the sample has the same share of repeats as the whole.
     """
     sums = ((zlib.crc32(line), line) for line in (sentence.encode() for sentence in sentences))
     sample = [first << 32 | zlib.crc32(line, first) for first, line in sums if first % LINE_SAMPLE == 0]
     return np.array(sample, dtype=np.uint64)
-
-
-def read_lines(folder: Path, number: int) -> np.ndarray:
-    """The sampled checksums of an encoded part's sentences, (L,)."""
-    return np.load(f"{part_stem(folder, number)}.lines.npy", allow_pickle=False)
-
-
-def read_token_counts(folder: Path, number: int) -> np.ndarray:
-    """How often each token occurs in an encoded part's training documents, (V,)."""
-    return np.load(f"{part_stem(folder, number)}.counts.npy", allow_pickle=False)
-
-
-def part_stem(folder: Path, number: int) -> str:
-    """The beginning of the names of a part's files."""
-    return str(folder / f"part-{number:05d}")
-
-
-def read_facts(folder: Path, number: int, stage: str) -> dict[str, Any] | None:
-    """What a finished stage (`clean`, `encode`) of a part wrote down; None where it is not finished."""
-    file = Path(f"{part_stem(folder, number)}.{stage}.json")
-    return json.loads(file.read_text()) if file.exists() else None
-
-
-def forget_facts(folder: Path, number: int, stage: str) -> None:
-    """Before a stage overwrites its files: what the old facts say of them will not be true."""
-    Path(f"{part_stem(folder, number)}.{stage}.json").unlink(missing_ok=True)
-
-
-def write_facts(folder: Path, number: int, stage: str, facts: dict[str, Any]) -> None:
-    """Mark a stage of a part as finished."""
-    write_text(Path(f"{part_stem(folder, number)}.{stage}.json"), json.dumps(facts))

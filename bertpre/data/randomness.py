@@ -1,4 +1,4 @@
-"""Randomness that is looked up, not consumed: a number is a function of its key, so order and workers cannot matter."""
+"""Indexed randomness: each number is a function of its keys, so it does not depend on order or on workers."""
 
 import numpy as np
 

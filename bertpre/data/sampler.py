@@ -1,4 +1,4 @@
-"""The order of the examples: a pure function of (seed, epoch, position), so a resumed run finds its place at once."""
+"""The order of the examples: a pure function of (seed, epoch, position), so a resumed run continues immediately."""
 
 import random
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from bertpre.data.pairs import plan_examples
 from bertpre.data.store import Shard
 from bertpre.errors import UserError
 
-SHARDS_TOGETHER = 4  # are shuffled into each other: 15 M tokens of the usual shards, planned in about a second
+SHARDS_PER_GROUP = 4  # 15 M tokens of the usual shards, planned in about a second
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the endless stream of examples: `offset` of this group of this epoch are behind it."""
+    """A position in the endless stream of examples: after the first `offset` ones of this group of this epoch."""
 
-    phase: int = 0  # of a training with several sequence lengths
+    phase: int = 0  # index into the training phases, each with its own sequence length
     epoch: int = 0
     group: int = 0  # of shards
     offset: int = 0
@@ -26,19 +26,19 @@ class Position:
 
 @dataclass(frozen=True)
 class Example:
-    """Token ids of two segments, the label (-100 where there is no second segment), and the key of its random mask."""
+    """Token ids of two segments, the label (-100 without a second segment), and the key of the random mask."""
 
     a: np.ndarray
     b: np.ndarray
     is_random_next: int
-    key: tuple[int, int]  # epoch, place in the epoch: the shard's number and the row of its plan
+    key: tuple[int, int]  # epoch; index in the epoch: the shard's number and the row of its plan
 
 
 class PairDataset:
-    """The segment pairs of some shards; every epoch cuts the documents anew.
+    """The segment pairs of some shards; every epoch cuts the documents differently.
 
-    An epoch goes through the shards in random order, a group at a time; pairs are shuffled within the group, so that
-    memory is bounded by the group and not by the corpus.
+    An epoch reads the shards in random order, `shards_per_group` at a time, and shuffles the pairs of each group. So
+    the group, not the corpus, bounds the memory. `kind` and the probabilities are those of `plan_examples`.
     """
 
     def __init__(
@@ -50,11 +50,12 @@ class PairDataset:
         random_next_prob: float = 0.5,
         kind: str = "nsp",
         sep_token_id: int | None = None,
+        shards_per_group: int = SHARDS_PER_GROUP,
     ) -> None:
         self.shards, self.max_length, self.seed = shards, max_length, seed
         self.short_seq_prob, self.random_next_prob = short_seq_prob, random_next_prob
         self.kind, self.sep_token_id = kind, sep_token_id
-        self.groups = -(-len(shards) // SHARDS_TOGETHER)
+        self.shards_per_group, self.groups = shards_per_group, -(-len(shards) // shards_per_group)
         self.planned: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     def plan(self, epoch: int, group: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +63,7 @@ class PairDataset:
         planned = self.planned  # another thread may be ahead
         if planned is None or planned[0] != (epoch, group):
             shards = np.random.default_rng([self.seed, epoch]).permutation(len(self.shards))
-            together = shards[group * SHARDS_TOGETHER :][:SHARDS_TOGETHER].tolist()
+            together = shards[group * self.shards_per_group :][: self.shards_per_group].tolist()
             examples = np.concatenate([self.plan_shard(epoch, number) for number in together])
             order = np.random.default_rng([self.seed, epoch, group]).permutation(len(examples))
             self.planned = planned = ((epoch, group), examples, order)
@@ -77,12 +78,12 @@ class PairDataset:
         return np.column_stack([np.full_like(rows, number), rows, plan])
 
     def take(self, position: Position, count: int) -> tuple[list[Example], Position]:
-        """The next `count` examples of the stream and the position behind them; an epoch's end is no seam."""
+        """The next `count` examples of the stream and the position after them; they may span several epochs."""
         rows, after = self.take_rows(position, count)
         return [self.example(row, epoch) for epoch, row in rows], after
 
     def take_rows(self, position: Position, count: int) -> tuple[list[tuple[int, list[int]]], Position]:
-        """The epochs and rows of the plan of the next `count` examples, and the position behind them."""
+        """The epochs and plan rows of the next `count` examples, and the position after them."""
         rows: list[tuple[int, list[int]]] = []
         while len(rows) < count:
             planned, order = self.plan(position.epoch, position.group)
@@ -96,7 +97,7 @@ class PairDataset:
         return rows, position
 
     def documents(self, position: Position, count: int) -> list[str]:
-        """What the next `count` examples are cut from: names of shards and numbers of documents in them, each once."""
+        """The documents that the next `count` examples are cut from, by shard and number, without repetitions."""
         names: dict[str, None] = {}
         for _, (number, _, a_start, _, b_start, b_end, _) in self.take_rows(position, count)[0]:
             shard = self.shards[number]
@@ -109,7 +110,7 @@ class PairDataset:
         return list(names)
 
     def example(self, row: list[int], epoch: int) -> Example:
-        """Look one example's tokens up."""
+        """Look up one example's tokens."""
         number, place, a_start, a_end, b_start, b_end, label = row
         shard = self.shards[number]
         a = shard.tokens[a_start:a_end]
@@ -119,7 +120,7 @@ class PairDataset:
 
     @staticmethod
     def documents_begin(shard: Shard, start: int, end: int) -> np.ndarray:
-        """Where documents begin within a span of tokens, counted from its start."""
+        """Offsets of documents that begin within a span of tokens, counted from its start."""
         begins = np.searchsorted(shard.sentences, [start, end], side="left")
         inside = shard.documents[slice(*np.searchsorted(shard.documents, begins, side="left"))]
         places = shard.sentences[inside] - start
@@ -132,7 +133,7 @@ def in_batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
 
 
 def micro_batch_size(batch_size: int, wanted: int | None, num_processes: int, key: str) -> int:
-    """Examples in one forward pass; raises UserError where the batch, the recipe's `key`, cannot be cut evenly."""
+    """Examples in one forward pass; raises UserError, which names `key`, where the batch does not divide evenly."""
     size = wanted or batch_size // num_processes
     if not size or batch_size % (size * num_processes):
         raise UserError(

@@ -1,21 +1,21 @@
-"""Sentences: where one ends, by rules that hold for reviews and encyclopaedias alike."""
+"""Sentence boundaries, by rules that work for reviews and encyclopaedias alike."""
 
 import re
 
-# An end mark with the quotes that close it, then white space and what can begin a sentence; Chinese and Japanese full
-# stops need no space, and the Hindi and Arabic ones are marks like ours. Every match begins with one of a set of
-# characters, and looks back at which: so the engine skips to the next of them at once. A run of marks is looked at from
-# its first one only: a thousand dots cost no million looks.
+# An end mark with closing quotes, then white space and a character that can begin a sentence. Chinese and Japanese full
+# stops need no space; Hindi and Arabic ones are used like Latin ones. For speed, every alternative starts with the same
+# set of marks and then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its
+# first mark only, so that a thousand dots take linear time.
 BOUNDARY = re.compile(
     r"""(?P<mark>[.!?…۔؟।。！？\n])(?:"""
     r"""(?<=[.!?…۔؟।])(?<![.!?…۔؟।]{2})(?P<more>[.!?…۔؟।]*+)["'”’)\]]*+\s++(?=["'“‘(\[*]*[^\W_a-z])"""
-    r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # a writer without capitals: "the plan. i just wish"
+    r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # no capitals: "the plan. i just wish"
     r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
     r"""|(?<=[。！？])[。！？]*[」』”]*"""
-    r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # the space forgotten, as reviews do: "the end.The actors"
+    r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # no space: "the end.The actors"
     r"""|(?<=\n))"""
 )
-TITLE = (  # what a name follows, or a number
+TITLE = (  # abbreviations before a name or a number
     r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|Vol|pp|cf|e\.g|i\.e|U\.S|U\.K|a\.m|p\.m"
     r"|approx|Inc|Ltd|Co|Mt|Ft|(?:[a-z]\.)+[a-z]"
 )
@@ -25,7 +25,7 @@ NUMBER = re.compile(r"(?:^|\W)[Nn]o$")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a cleaned text, in order; nothing but white space between them is lost."""
+    """The sentences of a cleaned text, in order; only white space between them is removed."""
     sentences, start = [], 0
     for match in BOUNDARY.finditer(text):
         if is_abbreviation(text, start, match):
@@ -39,7 +39,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
-    """Whether the full stop of a match ends an abbreviation and not the sentence that begins at `start`."""
+    """Whether the full stop of a match ends an abbreviation instead of the sentence that begins at `start`."""
     if match["mark"] != ".":
         return False
     before = max(0, start - 1, match.start() - 12), match.start()

@@ -1,4 +1,4 @@
-"""The store: token ids of whole documents in flat files, memory-mapped; pairs are spans into them."""
+"""The store: token ids of complete documents in flat, memory-mapped files; pairs are spans into them."""
 
 import json
 import os
@@ -24,9 +24,9 @@ PARTS = ("tokens", "sentences", "documents")
 class Shard:
     """Some documents.
 
-    tokens: ids of all sentences, one after the other, `(T,)`.
-    sentences: where each sentence begins in `tokens`, and the end, `(number of sentences + 1,)`.
-    documents: where each document begins in `sentences`, and the end, `(number of documents + 1,)`.
+    tokens: ids of all sentences, concatenated, `(T,)`.
+    sentences: offset of each sentence in `tokens`, and the end, `(number of sentences + 1,)`.
+    documents: offset of each document in `sentences`, and the end, `(number of documents + 1,)`.
     """
 
     tokens: np.ndarray
@@ -55,14 +55,14 @@ def write_shard(
 
 
 def offsets(lengths: np.ndarray) -> np.ndarray:
-    """Where each of consecutive pieces begins, and the end: (N,) to (N + 1,)."""
+    """Lengths of consecutive pieces, (N,), as offsets, (N + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make one shard of some of a split, in their order; returns its entry."""
+    """Join some shards of a split, in their order, into one; returns its entry."""
     repeats = {entry["repeats"] for entry in entries}
-    if len(repeats) > 1:  # of sources with different weights
+    if len(repeats) > 1:  # the sources have different weights: repeat the documents themselves
         entries = [entry for entry in entries for _ in range(entry["repeats"])]
     shards = [load_shard(folder, entry["name"], mmap_mode=None) for entry in entries]
     tokens = np.concatenate([shard.tokens for shard in shards])
@@ -73,7 +73,7 @@ def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[
 
 
 def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest and move the store to its place; returns the manifest."""
+    """Write the manifest and move the store into place; returns the manifest."""
     counts = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
     manifest = counts | facts | {"shards": entries}
     (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
@@ -82,7 +82,7 @@ def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], fac
 
 
 def tidy_store(folder: Path) -> None:
-    """Remove what is not of the store: behind the rename, so that a process killed here leaves a whole one."""
+    """Remove files that are not the store's. This is done after the rename, so a process killed here leaves a store."""
     wanted = {"manifest.json"} | {
         f"{entry['name']}.{part}.npy" for entry in read_store_manifest(folder)["shards"] for part in PARTS
     }
@@ -102,22 +102,22 @@ def read_store_manifest(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / "manifest.json").read_text())
     except FileNotFoundError:
-        raise UserError(f"no prepared data in {folder}: run `bertpre prepare` with this recipe first") from None
+        raise UserError(f"{folder}: no prepared data; run `bertpre prepare` with this recipe first") from None
     except json.JSONDecodeError:
         raise UserError(
-            f"{folder}/manifest.json is damaged: move {folder} away and run `bertpre prepare` again"
+            f"{folder}/manifest.json is damaged; move {folder} away and run `bertpre prepare` again"
         ) from None
 
 
 def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> list[Shard]:
-    """Memory-map the shards of one split after checking them against their checksums; `repeats` times where it says so.
+    """Memory-map the shards of one split after verifying their checksums; each is listed `repeats` times.
 
-    Raises UserError for a damaged file, or where the store was made with another tokenizer than `tokenizer_hash`.
+    Raises UserError for a damaged file, or if the store was made with another tokenizer than `tokenizer_hash`.
     """
     manifest = read_store_manifest(folder)
     if tokenizer_hash is not None and manifest["tokenizer_hash"] != tokenizer_hash:
         raise UserError(
-            f"the data in {folder} was made with another tokenizer: run `bertpre prepare` in a new output_dir"
+            f"{folder}: the data was made with another tokenizer; run `bertpre prepare` again in a new folder"
         )
     entries = [entry for entry in manifest["shards"] if entry["split"] == split]
     allow_open_files(len(PARTS) * len(entries))
@@ -126,19 +126,19 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
         files = {part: folder / f"{entry['name']}.{part}.npy" for part in PARTS}
         for part, file in files.items():
             if not file.exists() or file_checksum(file) != entry["sha256"][part]:
-                raise UserError(f"{file} is missing or damaged: move {folder} away and run `bertpre prepare` again")
+                raise UserError(f"{file} is missing or damaged; move {folder} away and run `bertpre prepare` again")
         shards += [load_shard(folder, entry["name"])] * entry.get("repeats", 1)
     return shards
 
 
 def load_shard(folder: Path, name: str, mmap_mode: str | None = "r") -> Shard:
-    """A shard's files, memory-mapped by default: each then keeps a file open."""
+    """Load a shard, memory-mapped by default: each array then keeps a file open."""
     files = (folder / f"{name}.{part}.npy" for part in PARTS)
     return Shard(*(np.load(file, mmap_mode=mmap_mode, allow_pickle=False) for file in files))
 
 
 def allow_open_files(count: int) -> None:
-    """Let this process open so many files more; raises UserError where the system forbids it."""
+    """Let this process open `count` more files; raises UserError where the system forbids it."""
     if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -149,6 +149,6 @@ def allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (ValueError, OSError):
         raise UserError(
-            f"the store has {count} files to open at once, and this system allows {hard}: raise the limit with "
+            f"the store needs {count} open files, but this system allows {hard} in all: raise the limit with "
             f"`ulimit -n {wanted}`, as administrator"
         ) from None

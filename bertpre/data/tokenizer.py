@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_MULTIPLE = 64  # the vocabulary's matrix product is fastest when its width is a multiple of this
-ALPHABET_SIZE = 1000  # characters that are tokens; what rarer ones stand in becomes [UNK]
+ALPHABET_SIZE = 1000  # characters that are tokens; a word with a rarer one becomes [UNK]
 
 
 def learn_tokenizer(
@@ -27,10 +27,10 @@ def learn_tokenizer(
 ) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
-    `strip_accents` of None follows `lowercase`. The size is a multiple of 64: `[unused0]`, ... fill up what a small
-    corpus leaves open. The same texts give the same vocabulary: the trainer breaks ties by token id, and would give
-    `##` characters their ids in the random order of a hash map (huggingface/tokenizers issue 1794), so they are handed
-    to it in order, before the words.
+    `strip_accents=None` follows `lowercase`. The size is a multiple of 64, padded with `[unused0]`, ... where a small
+    corpus has fewer tokens. The same texts give the same vocabulary: the trainer breaks ties by token id, and would
+    number `##` characters in the random order of a hash map (huggingface/tokenizers issue 1794), so they are passed to
+    it in order, before the words.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import BertTokenizer
@@ -60,7 +60,7 @@ def learn_tokenizer(
 
 
 def write_texts(texts: Iterator[str], file: Path) -> Counter[str]:
-    """Write the texts into a file; returns how often each character occurs."""
+    """Write the texts to a file; returns how often each character occurs."""
     counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
     with file.open("w", encoding="utf-8") as stream:
         while batch := list(islice(texts, 1000)):
@@ -71,7 +71,7 @@ def write_texts(texts: Iterator[str], file: Path) -> Counter[str]:
 
 
 def characters(counts: Counter[str], learner: "Tokenizer") -> tuple[list[str], list[str]]:
-    """The most frequent characters after normalisation, and those of them that can stand inside a word; both sorted."""
+    """The most frequent characters after normalisation, and those that can occur inside a word; both sorted."""
     normalised: Counter[str] = Counter()
     inner: set[str] = set()
     for character, count in sorted(counts.items()):
@@ -85,7 +85,7 @@ def characters(counts: Counter[str], learner: "Tokenizer") -> tuple[list[str], l
 
 
 def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
-    """Load a BERT tokenizer from a folder or the Hub; raises UserError where it is missing or of another kind."""
+    """Load a BERT tokenizer from a folder or the Hub; raises UserError where it is missing or not a BERT tokenizer."""
     from transformers import AutoTokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""Workers, here or on a Ray cluster: a function mapped over many calls, results in order, few calls in flight."""
+"""Workers: maps a function over many calls, in local processes or on a Ray cluster."""
 
 import ctypes
 import os
@@ -6,9 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from importlib.util import find_spec
 from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
@@ -26,78 +24,71 @@ def available_cores() -> int:
 def map_calls(
     function: Callable[..., Result], calls: Iterator[tuple[Any, ...]], workers: int | None = None, engine: str = "local"
 ) -> Iterator[Result]:
-    """Results of `function(*call)` in the order of the calls, of which few wait.
+    """Results of `function(*call)` in the order of the calls; few calls are in flight at a time.
 
-    `engine` is `local`, with so many worker processes (None: one a core), or `ray`, on all of a cluster. Raises
-    UserError where a worker is killed, which the system does when memory runs out.
+    `engine` is `local`, with `workers` processes (None: one per core), or `ray`, on all of a cluster. Raises
+    BrokenProcessPool where a worker is killed, which the system does when memory runs out.
     """
-    return map_on_ray(function, calls) if engine == "ray" else map_here(function, calls, workers or available_cores())
+    if engine == "ray":
+        return map_on_ray(function, calls)
+    return map_locally(function, calls, workers or available_cores())
 
 
-def map_here(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]], workers: int) -> Iterator[Result]:
-    """`map_calls` on this machine. A single call, and a single worker, need no other process."""
+def map_locally(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]], workers: int) -> Iterator[Result]:
+    """`map_calls` on this machine. A single call or a single worker needs no other process."""
     first = list(islice(calls, 2))
     calls = chain(first, calls)
-    try:
-        if workers == 1 or len(first) < 2:
-            yield from (function(*call) for call in calls)
-            return
-        # Not forked: a copy of a process that has threads may hang.
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=one_thread) as pool:
-            waiting = deque(pool.submit(function, *call) for call in islice(calls, 2 * workers))
-            while waiting:
-                yield waiting.popleft().result()
-                waiting.extend(pool.submit(function, *call) for call in islice(calls, 1))
-    except BrokenProcessPool:
-        raise UserError(
-            "a worker process was killed, most likely for want of memory; run the same command again with fewer "
-            "(prepare.workers=1): finished parts are kept"
-        ) from None
+    if workers == 1 or len(first) < 2:
+        yield from (function(*call) for call in calls)
+        return
+    # Not forked: the copy of a process that has threads may hang.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=use_one_thread) as pool:
+        in_flight = deque(pool.submit(function, *call) for call in islice(calls, 2 * workers))
+        while in_flight:
+            yield in_flight.popleft().result()
+            in_flight.extend(pool.submit(function, *call) for call in islice(calls, 1))
 
 
 def map_on_ray(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]]) -> Iterator[Result]:
-    """`map_calls` on the Ray cluster that RAY_ADDRESS names, or this machine is a node of, else on a new local one.
+    """`map_calls` on the Ray cluster of RAY_ADDRESS, or the one this machine belongs to, otherwise on a new local one.
 
-    Ray runs a call again elsewhere when its node dies. Nodes see the same files under the same paths.
+    When a node dies, Ray repeats its calls elsewhere. All nodes must see the same files under the same paths.
     """
-    if find_spec("ray") is None:
-        raise UserError("prepare.engine is ray, which needs the package: pip install 'bertpre[ray]'")
     import ray
 
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="ERROR")
     remote = ray.remote(num_cpus=1, max_retries=10)(call_on_node)
-    in_flight = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     folder, calls = os.getcwd(), iter(calls)
     try:
-        waiting = deque(remote.remote(folder, function, *call) for call in islice(calls, in_flight))
-        while waiting:
-            yield ray.get(waiting.popleft())
-            waiting.extend(remote.remote(folder, function, *call) for call in islice(calls, 1))
+        in_flight = deque(remote.remote(folder, function, *call) for call in islice(calls, most))
+        while in_flight:
+            yield ray.get(in_flight.popleft())
+            in_flight.extend(remote.remote(folder, function, *call) for call in islice(calls, 1))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        reason = first_line(error)
         raise UserError(
-            f"the Ray cluster gave up: {reason}; run the same command again: finished parts are kept"
+            f"the Ray cluster failed: {first_line(error)}; run the same command again (finished parts are kept)"
         ) from None
 
 
 def call_on_node(folder: str, function: Callable[..., Result], *call: Any) -> Result:
-    """`function(*call)` on a node of a cluster, in the folder that relative paths begin at."""
+    """`function(*call)` on a node of a cluster, in the folder that relative paths start from."""
     os.chdir(folder)
-    one_thread()
+    use_one_thread()
     return function(*call)
 
 
-def give_memory_back() -> None:
-    """Return freed memory to the system, which the C library (glibc) and pyarrow keep: behind a corpus, 100 MB each."""
+def release_memory() -> None:
+    """Return freed memory to the system: after reading a corpus, glibc and pyarrow each keep about 100 MB of it."""
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):  # another system, another C library
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def one_thread() -> None:
-    """Workers are as many as cores, so each stays on one."""
+def use_one_thread() -> None:
+    """Keep this worker on one core: there is a worker for each."""
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}

@@ -107,7 +107,7 @@ def build_phase(
 ) -> PhaseBatches:
     """One phase of the recipe; raises UserError where its batch cannot be divided among the processes."""
     training = recipe.training
-    collator = MaskingCollator.of(
+    collator = MaskingCollator.from_tokenizer(
         tokenizer,
         phase.max_length,
         masked_lm_prob=training.masked_lm_prob,

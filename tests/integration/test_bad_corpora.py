@@ -1,4 +1,4 @@
-"""Corpora as they come: what can be read is prepared or counted as dropped, what cannot is one message."""
+"""Imperfect corpora: readable texts are prepared or counted as dropped, unreadable ones give one message."""
 
 import errno
 import json
@@ -12,6 +12,7 @@ from bertpre.data import sample
 from bertpre.data.store import open_shards
 from bertpre.run_directory import read_results
 from tests.helpers import run_here, tree_hash
+from tests.integration.write_faults import at_write
 
 Prepare = Callable[..., int]
 REVIEWS = [document.text for document in sample.generate("train", 80)]
@@ -55,7 +56,7 @@ def test_an_odd_text_among_others_is_prepared(odd: str, prepare: Prepare, tmp_pa
     assert run_here("pretrain", tmp_path / "run" / "recipe.yaml", "training.max_steps=2", "training.budget=null") == 0
 
 
-def test_identical_texts_are_one_document_which_is_too_few(
+def test_identical_texts_are_one_document_and_too_few(
     prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert prepare(REVIEWS[:1] * 100) == 2
@@ -63,11 +64,12 @@ def test_identical_texts_are_one_document_which_is_too_few(
     assert not (tmp_path / "run" / "data").exists()
 
 
-def test_documents_of_one_sentence_are_told_about(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_of_one_sentence_give_a_warning(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare([f"{number} is a number" for number in range(300)]) == 0
-    told = capsys.readouterr().out
-    assert "100.0% with label 1" in told
-    assert "attention: most documents are one sentence" in told
+    printed = capsys.readouterr().out
+    assert "100.0% with label 1" in printed
+    assert "warning: most documents are a single sentence" in printed
+    assert "set corpus.text_unit if" in printed and "set pairs.kind=none" in printed
 
 
 @pytest.mark.parametrize(
@@ -104,26 +106,19 @@ def test_a_truncated_parquet_file_is_one_message(
     assert len(error.splitlines()) == 1
 
 
-@pytest.mark.parametrize("call", [1, 2, 5, 9])
-def test_a_full_disk_is_one_message_and_the_same_command_goes_on(
-    call: int, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("write", [1, 3, 7, 12])
+def test_a_full_disk_is_one_message_and_the_same_command_resumes(
+    write: int, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = []
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def save(*arguments: object, **options: object) -> None:
-        calls.append(arguments)
-        if len(calls) == call:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        np_save(*arguments, **options)
-
-    np_save = np.save
-    monkeypatch.setattr(np, "save", save)
-    assert prepare(REVIEWS) == 2
+    with at_write(write, fail, tmp_path / "run" / "data.partial"):
+        assert prepare(REVIEWS) == 2
     assert "error: the disk is full; make room" in capsys.readouterr().err
     assert not (tmp_path / "run" / "data").exists()
     assert prepare(REVIEWS) == 0
     interrupted = tree_hash(tmp_path / "run" / "data")
-    monkeypatch.undo()
     assert prepare(REVIEWS, f"output_dir={tmp_path / 'other'}") == 0
     assert tree_hash(tmp_path / "other" / "data") == interrupted
 

@@ -58,14 +58,14 @@ def files(folder: Path) -> None:
         (["training.phases.0.max_lenght=8"], ["'training.phases.0.max_lenght'", "'training.phases.max_length'"]),
         (["training.budget=soon"], ["training.budget", "write 90s, 45m, 1.5h or 2d", "'soon'"]),
         (["training"], ["override 'training': write key=value"]),
-        (["corpus.path={folder}/none"], ["corpus.path", "there is no file or folder", "{folder}/none"]),
-        (["corpus.path={folder}/empty"], ["corpus.path", "holds no data file", "known endings: .parquet"]),
+        (["corpus.path={folder}/none"], ["corpus.path", "is neither a file or folder nor a Hub id", "{folder}/none"]),
+        (["corpus.path={folder}/empty"], ["corpus.path", "contains no data file", "known endings: .parquet"]),
         (["corpus.path={folder}/other"], ["corpus.text_column", "no column 'text'", "its columns are body, stars"]),
         (["corpus.path={folder}/other.csv", "corpus.split=train"], ["corpus.text_column", "columns are body, stars"]),
         (["corpus.path={folder}/reviews", "corpus.split=test"], ["corpus", "test", "Available splits: ['train']"]),
         (["corpus.split=train+dev"], ["corpus.split", "no split 'dev'", "train, test, unsupervised, articles"]),
         (["corpus.path={folder}/zero.jsonl", "corpus.split=train"], ["corpus", "zero.jsonl", "it is empty"]),
-        (["corpus.path={folder}/blank.jsonl", "corpus.split=train"], ["corpus", "blank.jsonl", "holds no text"]),
+        (["corpus.path={folder}/blank.jsonl", "corpus.split=train"], ["corpus", "blank.jsonl", "contains no text"]),
         (["corpus.path={folder}/one.txt", "corpus.split=train"], ["corpus", "fewer than two documents"]),
         (["tokenizer.path={folder}/none"], ["no tokenizer in '{folder}/none'"]),
         (["output_dir={folder}/file/run"], ["output_dir", "cannot be written", "output_dir=FOLDER"]),
@@ -155,7 +155,7 @@ def test_labels_are_looked_at_before_pretraining(
 
 def test_preparing_twice_is_refused_and_changes_nothing(tiny_run: Path) -> None:
     before = tree_hash(tiny_run)
-    assert_refused(run_cli("prepare", tiny_run / "recipe.yaml"), "this run is prepared", "`bertpre run` goes on")
+    assert_refused(run_cli("prepare", tiny_run / "recipe.yaml"), "this run is prepared", "continue with `bertpre run`")
     assert tree_hash(tiny_run) == before
 
 

@@ -1,58 +1,48 @@
-"""`bertpre prepare`: the same bytes for any number of workers and any number of kills; what is dropped is counted."""
+"""`bertpre prepare`: the store is bit-identical for any number of workers and interruptions; drops are counted."""
 
 import json
-import random
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import bertpre.commands.prepare
 from bertpre.data import sample
-from bertpre.data.parts import cut_into_parts
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
-from tests.helpers import run_cli, tree_hash
+from tests.helpers import run_cli, run_process, tree_hash
 
-SMALL_PARTS = """
-from functools import partial
-import bertpre.commands.prepare
-from bertpre.data.parts import cut_into_parts
-bertpre.commands.prepare.cut_into_parts = partial(cut_into_parts, characters=8000)
-"""
-KILLED_IN_CALL = """
-import os, signal
-calls = []
-for name in ("clean_part", "encode_part"):
-    def wrapped(*arguments, original=getattr(bertpre.commands.prepare, name)):
-        calls.append(name)
-        if len(calls) == {call}:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*arguments)
-    setattr(bertpre.commands.prepare, name, wrapped)
+PART_CHARACTERS = 8000  # some reviews
+KILLED = """
+import sys
+from pathlib import Path
+from bertpre.commands.prepare import prepare
+from bertpre.recipe import load_recipe
+from tests.integration.write_faults import at_write, kill
+recipe = load_recipe(sys.argv[1], sys.argv[2:])
+with at_write({write}, kill, Path(recipe.output_dir)):
+    prepare(recipe, part_characters={characters})
 """
 
 Prepare = Callable[..., Path]
 
 
 @pytest.fixture
-def prepare(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
-    """Prepare the tiny recipe, cut into parts of some reviews, in a folder of its own; returns the folder."""
-    monkeypatch.setattr(bertpre.commands.prepare, "cut_into_parts", partial(cut_into_parts, characters=8000))
+def prepare(tiny_recipe: Path, tmp_path: Path) -> Prepare:
+    """Prepare the tiny recipe in small parts, in a folder of the given name; returns the folder."""
 
     def prepare(name: str, *overrides: str) -> Path:
-        bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", *overrides]))
+        recipe = load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", *overrides])
+        bertpre.commands.prepare.prepare(recipe, part_characters=PART_CHARACTERS)
         return tmp_path / name
 
     return prepare
@@ -77,62 +67,58 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(prepare: Prepare, work
 
 def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp_path: Path) -> None:
     whole, target = prepare("whole"), tmp_path / "jobs"
-    recipe = load_recipe(str(tiny_recipe), [f"output_dir={target}", "prepare.workers=1"])
+
+    def run(*overrides: str, **options: Any) -> None:
+        recipe = load_recipe(str(tiny_recipe), [f"output_dir={target}", "prepare.workers=1", *overrides])
+        bertpre.commands.prepare.prepare(recipe, part_characters=PART_CHARACTERS, **options)
+
     with pytest.raises(UserError, match="nothing to merge"):
-        bertpre.commands.prepare.prepare(recipe, merge=True)
-    for jobs in (["3/3", "1/3"], ["2/3"]):
-        for job in jobs:
-            bertpre.commands.prepare.prepare(recipe, shard=job)
-        if len(jobs) == 2:
-            with pytest.raises(UserError, match=r"parts are not done \(1, 4, "):
-                bertpre.commands.prepare.prepare(recipe, merge=True)
-    bertpre.commands.prepare.prepare(recipe, merge=True)
+        run(merge=True)
+    run(shard="3/3")
+    run(shard="1/3")
+    with pytest.raises(UserError, match=r"parts are not done \(1, 4, "):
+        run(merge=True)
+    run(shard="2/3")
+    run(merge=True)
     assert not (target / "data").exists()
-    other = load_recipe(str(tiny_recipe), [f"output_dir={target}", "tokenizer.vocab_size=256", "corpus.limit=7"])
-    with pytest.raises(UserError, match=r"begun with another corpus.limit, tokenizer.vocab_size"):
-        bertpre.commands.prepare.prepare(other, merge=True)
-    bertpre.commands.prepare.prepare(recipe, shard="1/2")
+    for options in ({"merge": True}, {"shard": "1/2"}):
+        with pytest.raises(UserError, match=r"the first jobs had another corpus.limit, tokenizer.vocab_size"):
+            run("tokenizer.vocab_size=256", "corpus.limit=7", **options)
+    run(shard="1/2")
     with pytest.raises(UserError, match=r"parts are not done \(1, 3, "):
-        bertpre.commands.prepare.prepare(recipe, merge=True)
-    bertpre.commands.prepare.prepare(recipe, shard="2/2")
-    bertpre.commands.prepare.prepare(recipe, merge=True)
+        run(merge=True)
+    run(shard="2/2")
+    run(merge=True)
     for folder in ("data", "tokenizer"):
         assert tree_hash(whole / folder) == tree_hash(target / folder)
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0"])
-def test_a_share_that_makes_no_sense_is_refused(shard: str, tiny_recipe: Path) -> None:
+def test_an_impossible_share_is_refused(shard: str, tiny_recipe: Path) -> None:
     with pytest.raises(UserError, match="write JOB/JOBS"):
         bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe)), shard=shard)
 
 
-def test_killed_and_continued_is_never_killed(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:
+def test_an_interrupted_prepare_resumes_to_the_same_bytes(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:
     whole, target = prepare("whole", "prepare.workers=1"), tmp_path / "killed"
-    arguments = ("prepare", tiny_recipe, f"output_dir={target}", "prepare.workers=1")
-    for call in random.Random(4).sample(range(1, 30), 3):
-        done = run_cli(*arguments, code=SMALL_PARTS + KILLED_IN_CALL.format(call=call))
+    arguments = (tiny_recipe, f"output_dir={target}", "prepare.workers=1")
+    for write in (8, 40, 75):  # while parts are cleaned, at the end of that, while parts are encoded
+        code = KILLED.format(write=write, characters=PART_CHARACTERS)
+        done = run_process([sys.executable, "-c", code, *map(str, arguments)])
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert not (target / "data").exists()
-    assert run_cli(*arguments, code=SMALL_PARTS).returncode == 0
+    prepare("killed", "prepare.workers=1")
     for folder in ("data", "tokenizer"):
         assert tree_hash(whole / folder) == tree_hash(target / folder)
     assert not list(target.rglob("*.partial"))
-    # Killed while it tidied up: the store is whole, and what is left over goes with the next attempt.
+    # Killed while it tidied up: the store is complete, and the next attempt removes what is left over.
     (target / "results.json").unlink()
     (target / "data" / "part-00000.texts").write_text("left over")
-    assert run_cli(*arguments).returncode == 0
+    assert run_cli("prepare", *arguments).returncode == 0
     assert tree_hash(whole / "data") == tree_hash(target / "data")
 
 
-@given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
-def test_no_shard_is_lost_where_small_ones_are_joined(documents: list[int]) -> None:
-    shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
-    groups = bertpre.commands.prepare.with_two_documents(shards)
-    assert [shard for group in groups for shard in group] == shards
-    assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
-
-
-def test_a_tokenizer_that_reads_words_in_another_way_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_not_wordpiece_is_refused(prepare: Prepare, tmp_path: Path) -> None:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     of_bytes = Tokenizer(models.BPE(unk_token="[UNK]"))
     of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -140,11 +126,11 @@ def test_a_tokenizer_that_reads_words_in_another_way_is_refused(prepare: Prepare
     of_bytes.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, special_tokens=special))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=of_bytes, **names).save_pretrained(tmp_path / "bytes")
-    with pytest.raises(UserError, match="is no WordPiece tokenizer as BERT's: it reads"):
+    with pytest.raises(UserError, match="tokenizer.path: .* is not a WordPiece tokenizer like BERT's: it encodes"):
         prepare("refused", f"tokenizer.path={tmp_path / 'bytes'}")
 
 
-def test_a_tokenizer_that_pads_pads_nothing_here(prepare: Prepare, tmp_path: Path) -> None:
+def test_padding_and_truncation_of_a_given_tokenizer_are_ignored(prepare: Prepare, tmp_path: Path) -> None:
     plain = prepare("plain")
     shutil.copytree(plain / "tokenizer", tmp_path / "padding")
     file = str(tmp_path / "padding" / "tokenizer.json")
@@ -156,11 +142,11 @@ def test_a_tokenizer_that_pads_pads_nothing_here(prepare: Prepare, tmp_path: Pat
     assert tree_hash(plain / "data") == tree_hash(padding / "data")
 
 
-def test_a_corpus_that_changed_between_two_attempts_is_read_anew(prepare: Prepare, tmp_path: Path) -> None:
+def test_a_corpus_that_changed_between_two_attempts_is_cleaned_again(prepare: Prepare, tmp_path: Path) -> None:
     texts = [document.text for document in sample.generate("train", 60)]
     file = write_documents(tmp_path / "a.jsonl", texts)
     (tmp_path / "again").mkdir()
-    with pytest.raises(UserError, match="fewer than two documents"):
+    with pytest.raises(UserError, match="pairs.validation_fraction: corpus: .* leaves fewer than two documents"):
         prepare("again", f"corpus.path={file}", "corpus.split=train", "pairs.validation_fraction=0.0001")
     write_documents(file, texts[30:])
     arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null")
@@ -168,7 +154,7 @@ def test_a_corpus_that_changed_between_two_attempts_is_read_anew(prepare: Prepar
     assert tree_hash(again / "data") == tree_hash(fresh / "data")
 
 
-def test_what_is_dropped_is_counted_by_reason(prepare: Prepare, tmp_path: Path) -> None:
+def test_dropped_documents_are_counted_by_reason(prepare: Prepare, tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
     texts = [document.text for document in sample.generate("train", 40)]
@@ -181,7 +167,7 @@ def test_what_is_dropped_is_counted_by_reason(prepare: Prepare, tmp_path: Path) 
     assert prepared(run)["documents"] == 38
 
 
-def test_the_audit_knows_repeated_lines_and_unknown_tokens(prepare: Prepare, tmp_path: Path) -> None:
+def test_the_audit_measures_repeated_lines_and_unknown_tokens(prepare: Prepare, tmp_path: Path) -> None:
     texts = [f"{document.text} This very line is in each of them." for document in sample.generate("train", 60)]
     run = prepare("run", f"corpus.path={write_documents(tmp_path / 'a.jsonl', texts)}", "corpus.split=train")
     assert 0 <= prepared(run)["repeated_line_share"] < 1

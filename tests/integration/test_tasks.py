@@ -268,7 +268,7 @@ def test_unlabelled_texts_are_learned_from_too(
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
     assert (figures["examples"], figures["unlabelled"], figures["validation"]["examples"]) == (78, 30, 12)
     assert run_here("finetune", recipe, "finetune.unlabelled.path=nowhere.jsonl", f"output_dir={tmp_path}/other") == 2
-    assert "no file or folder 'nowhere.jsonl'" in capsys.readouterr().err
+    assert "'nowhere.jsonl' is neither a file or folder" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.task=regression") == 2
     assert "unlabelled is for classification, not for regression" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.max_length=8", "finetune.unlabelled.max_length=9") == 2

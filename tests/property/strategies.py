@@ -1,4 +1,4 @@
-"""What the property tests draw: documents of token ids."""
+"""Hypothesis strategies for documents of token ids."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def document_lengths(min_documents: int = 2, longest_sentence: int = 40) -> st.S
 
 
 def shard_of(lengths: Lengths, first_token: int = 0) -> Shard:
-    """A shard in which no two tokens are equal."""
+    """A shard of these documents; all its tokens are different."""
     sentences = np.cumsum([0, *(length for document in lengths for length in document)])
     documents = np.cumsum([0, *(len(document) for document in lengths)])
     return Shard(np.arange(first_token, first_token + sentences[-1]), sentences, documents)

@@ -1,4 +1,4 @@
-"""The encoder with a memory of words gives the stock tokenizer's ids, whatever the text."""
+"""The encoder that remembers words gives the stock tokenizer's ids for any text."""
 
 import numpy as np
 import pytest
@@ -55,16 +55,16 @@ def encoded(encoder: Encoder, sentences: list[str]) -> list[list[int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TEXTS, max_size=5), st.sampled_from([0, 1 << 22]))
-def test_ids_are_those_of_the_stock_tokenizer(
+def test_ids_equal_those_of_the_stock_tokenizer(
     tokenizer: PreTrainedTokenizerBase, texts: list[str], most_ids: int
 ) -> None:
     sentences = [line for text in texts for line in clean_text(text).split("\n")]
     encoder = Encoder(tokenizer.backend_tokenizer, most_ids)
-    for _ in range(2):  # the second time from memory, or with the memory just emptied
+    for _ in range(2):  # the second time from memory, or after clearing it
         assert encoded(encoder, sentences) == expected(tokenizer, sentences)
 
 
-def test_nothing_gives_nothing(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_empty_input_gives_no_ids(tokenizer: PreTrainedTokenizerBase) -> None:
     encoder = Encoder(tokenizer.backend_tokenizer)
     assert encoded(encoder, []) == []
     assert encoded(encoder, ["", "the", ""]) == [[], *expected(tokenizer, ["the"]), []]

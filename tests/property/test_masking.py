@@ -1,4 +1,4 @@
-"""The collator: layout, and which tokens become targets, whatever the pairs."""
+"""The collator: layout, and which tokens become targets, for any pairs."""
 
 import numpy as np
 import torch
@@ -11,13 +11,13 @@ from bertpre.data.sampler import Example
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY, MAX_LENGTH = 60, 40
 WORDS = np.arange(5, VOCABULARY)
-CONTINUATIONS = np.arange(40, VOCABULARY)  # a third of the tokens go on a word
+CONTINUATIONS = np.arange(40, VOCABULARY)  # a third of the tokens continue a word
 modest = settings(max_examples=60, deadline=None)
 
 
 @st.composite
 def examples(draw: st.DrawFn) -> list[Example]:
-    """A batch of pairs, some with unknown words, never without any word."""
+    """A batch of pairs; each segment has at least one word."""
     batch = []
     for _ in range(draw(st.integers(1, 5))):
         a, b = draw(st.integers(1, MAX_LENGTH - 4)), draw(st.integers(1, 12))
@@ -82,8 +82,7 @@ def words_of(ids: list[int]) -> list[list[int]]:
     for place, token in enumerate(ids):
         if token in SPECIAL.values():
             continue
-        goes_on = token in CONTINUATIONS and ids[place - 1] not in SPECIAL.values()
-        if goes_on:
+        if token in CONTINUATIONS and ids[place - 1] not in SPECIAL.values():
             words[-1].append(place)
         else:
             words.append([place])
@@ -92,15 +91,13 @@ def words_of(ids: list[int]) -> list[list[int]]:
 
 @modest
 @given(examples(), st.sampled_from([0.05, 0.15, 0.3]), st.sampled_from(["words", "spans"]))
-def test_words_are_chosen_whole_and_no_more_than_the_share(
-    batch: list[Example], probability: float, masking: str
-) -> None:
+def test_words_are_masked_as_a_whole_within_the_share(batch: list[Example], probability: float, masking: str) -> None:
     out = collator(probability, masking=masking)(batch)
     for row, example in enumerate(batch):
         chosen, words = set(targets(out, row)), words_of(originals(example))
         wanted = max(1, round((len(example.a) + len(example.b) + 3) * probability))
         touched = [word for word in words if chosen & set(word)]
-        if len(touched) == 1:  # a first word longer than the share is taken as far as there are slots
+        if len(touched) == 1:  # a first word longer than the share is masked up to the number of slots
             assert set(touched[0][: out["labels"].shape[1]]) == chosen
         else:
             assert sorted(chosen) == [place for word in touched for place in word]
@@ -111,7 +108,7 @@ def test_words_are_chosen_whole_and_no_more_than_the_share(
 
 @modest
 @given(examples(), MASKINGS, st.sampled_from([0.1, 0.2, 0.3]))
-def test_a_lower_rate_gives_fewer_targets_in_the_same_slots(
+def test_a_lower_probability_gives_fewer_targets_in_the_same_slots(
     batch: list[Example], masking: str, probability: float
 ) -> None:
     lower, whole = collator(0.3, masking=masking), collator(probability, masking=masking)
@@ -122,7 +119,7 @@ def test_a_lower_rate_gives_fewer_targets_in_the_same_slots(
 
 @modest
 @given(examples(), MASKINGS)
-def test_special_tokens_are_never_targets_and_replacements_never_special(batch: list[Example], masking: str) -> None:
+def test_special_tokens_are_neither_targets_nor_replacements(batch: list[Example], masking: str) -> None:
     out = collator(0.3, masking=masking)(batch)
     for row, example in enumerate(batch):
         for place, label in targets(out, row).items():
@@ -136,7 +133,7 @@ def test_special_tokens_are_never_targets_and_replacements_never_special(batch: 
 
 @modest
 @given(examples(), MASKINGS)
-def test_a_mask_depends_on_its_own_example_alone(batch: list[Example], masking: str) -> None:
+def test_a_mask_depends_only_on_its_own_example(batch: list[Example], masking: str) -> None:
     mask = collator(masking=masking)
     together, reverse = mask(batch), mask(batch[::-1])
     for row, example in enumerate(batch):

@@ -1,14 +1,12 @@
-"""Segment pairs: whatever the documents, spans are where they should be and no sentence is lost."""
+"""Segment pairs: for any documents, spans respect sentences and documents, and no sentence is lost."""
 
 import random
-from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertpre.data import pairs
-from bertpre.data.pairs import plan_packed, plan_pairs, plan_swaps, truncate_pair
+from bertpre.data.pairs import plan_packed, plan_pairs, plan_swaps, plan_whole_sentences, truncate_pair
 from bertpre.data.sampler import PairDataset, Position
 from tests.property.strategies import Lengths, document_lengths, shard_of
 
@@ -22,8 +20,9 @@ def plan(lengths: Lengths, max_length: int, seed: int, short: float = 0.1, rando
 
 
 def untruncated(lengths: Lengths, max_length: int, seed: int, short: float, random_next: float) -> np.ndarray:
-    with mock.patch.object(pairs, "truncate_pair", lambda a, b, c, d, room, generator: (a, b, c, d)):
-        return plan(lengths, max_length, seed, short, random_next)
+    shard = shard_of(lengths)
+    generator = random.Random(seed)
+    return plan_whole_sentences(shard.sentences, shard.documents, max_length - 3, generator, short, random_next)
 
 
 def document_of(lengths: Lengths, token: int) -> int:
@@ -59,7 +58,7 @@ def test_each_segment_lies_in_one_document_and_a_random_one_in_another(
 
 @modest
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES, PROBABILITIES)
-def test_before_truncation_segments_are_whole_sentences_and_the_true_next_begins_where_the_first_ends(
+def test_before_truncation_segments_are_whole_sentences_and_a_true_next_follows_the_first(
     lengths: Lengths, max_length: int, seed: int, short: float, random_next: float
 ) -> None:
     boundaries = set(shard_of(lengths).sentences.tolist())
@@ -85,26 +84,16 @@ def test_every_token_is_in_exactly_one_first_or_true_next_segment(
 
 @modest
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
-def test_truncation_takes_nothing_from_a_pair_that_fits_and_no_more_than_it_must(
-    lengths: Lengths, max_length: int, seed: int
-) -> None:
-    room, calls = max_length - 3, []
-
-    def watched(*span: int, room: int, generator: random.Random) -> tuple[int, int, int, int]:
-        cut = truncate_pair(*span, room, generator)
-        calls.append((span, cut))
-        return cut
-
-    with mock.patch.object(pairs, "truncate_pair", lambda a, b, c, d, r, g: watched(a, b, c, d, room=r, generator=g)):
-        planned = plan(lengths, max_length, seed)
-    rows = planned[:, :4].tolist()
-    fitting = [row for row in rows if row[1] - row[0] + row[3] - row[2] < room]
-    cut_rows = [list(cut) for _, cut in calls]  # the others were left as they are
-    assert all(cut_rows.count(row) <= rows.count(row) for row in cut_rows)
-    assert not [row for row in fitting if row in cut_rows]
-    assert all(row[1] - row[0] + row[3] - row[2] <= room for row in rows)
-    for (a_start, a_end, b_start, b_end), cut in calls:
-        assert (cut[1] - cut[0]) + (cut[3] - cut[2]) == min(room, (a_end - a_start) + (b_end - b_start))
+def test_truncation_removes_no_more_than_it_must(lengths: Lengths, max_length: int, seed: int) -> None:
+    room, whole = max_length - 3, untruncated(lengths, max_length, seed, 0.1, 0.5)
+    planned = plan(lengths, max_length, seed)
+    assert planned[:, 4].tolist() == whole[:, 4].tolist()
+    for row, cut in zip(whole.tolist(), planned.tolist(), strict=True):
+        a_start, a_end, b_start, b_end, _ = row
+        if a_end - a_start + b_end - b_start <= room:
+            assert cut == row
+        else:
+            assert (cut[1] - cut[0]) + (cut[3] - cut[2]) == room
         assert a_start <= cut[0] < cut[1] <= a_end
         assert b_start <= cut[2] < cut[3] <= b_end
 
@@ -136,18 +125,27 @@ def all_tokens(lengths: Lengths) -> list[int]:
 
 @modest
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES)
-def test_swapped_segments_are_neighbours_of_one_document(
+def test_swapped_segments_are_neighbours_in_one_document(
     lengths: Lengths, max_length: int, seed: int, short: float
 ) -> None:
-    shard = shard_of(lengths)
-    with mock.patch.object(pairs, "truncate_pair", lambda a, b, c, d, room, generator: (a, b, c, d)):
-        planned = plan_swaps(shard.sentences, shard.documents, max_length, random.Random(seed), short, 0.5)
-    seen: list[int] = []
+    shard, room = shard_of(lengths), max_length - 3
+    planned = plan_swaps(shard.sentences, shard.documents, max_length, random.Random(seed), short, 0.5)
+    last = 0
     for a_start, a_end, b_start, b_end, is_swapped in planned.tolist():
         left, right = ((b_start, b_end), (a_start, a_end)) if is_swapped else ((a_start, a_end), (b_start, b_end))
-        assert left[0] < left[1] == right[0] < right[1]
+        assert last <= left[0] < left[1] <= right[0] < right[1]
+        assert left[1] == right[0] or a_end - a_start + b_end - b_start == room  # truncated
         assert document_of(lengths, left[0]) == document_of(lengths, right[1] - 1)
-        seen += range(left[0], right[1])
+        last = right[1]
+
+
+@modest
+@given(document_lengths(), st.integers(0, 99), PROBABILITIES)
+def test_swapped_segments_hold_every_token_once(lengths: Lengths, seed: int, short: float) -> None:
+    shard = shard_of(lengths)
+    longest = 12 * 40 + 3  # no document is longer, so nothing is truncated
+    planned = plan_swaps(shard.sentences, shard.documents, longest, random.Random(seed), short, 0.5)
+    seen = [token for row in planned.tolist() for token in range(min(row[0], row[2]), max(row[1], row[3]))]
     assert seen == sorted(set(seen))
     alone = set(all_tokens(lengths)) - set(seen)  # chunks of a single token make no pair
     assert not any(

@@ -1,4 +1,4 @@
-"""Parts: nothing is lost or doubled, and the store's bytes depend on the documents alone."""
+"""Parts: no text is lost or duplicated, and the store's bytes depend only on the documents."""
 
 import tempfile
 from pathlib import Path
@@ -7,18 +7,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertpre.data.duplicates import digests_of
-from bertpre.data.parts import (
-    Encoded,
-    Sieve,
-    clean_part,
-    cut_into_parts,
-    read_digests,
-    read_facts,
-    read_texts,
-    write_keep,
-)
+from bertpre.data.cleaning import clean_text
+from bertpre.data.duplicates import text_digests
+from bertpre.data.parts import CleanOptions, EncodedDocuments, clean_part, cut_into_parts
 from bertpre.data.store import load_shard, write_shard
+from bertpre.data.workspace import Part
 
 texts = st.lists(st.text(max_size=30), max_size=30)
 sentence = st.lists(st.integers(0, 65535), max_size=6)
@@ -39,44 +32,46 @@ def test_parts_hold_every_text_once_and_in_order(texts: list[str], characters: i
 @given(texts, st.integers(1, 5))
 def test_cleaned_texts_come_back_with_a_digest_each(texts: list[str], min_characters: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        clean_part(folder, 3, texts, Sieve(min_characters))
-        facts, cleaned = read_facts(folder, 3, "clean"), read_texts(folder, 3)
-        assert len(cleaned) == len(texts) - sum(facts["dropped"].values())
+        part = Part(Path(name), 3)
+        clean_part(part, texts, CleanOptions(min_characters))
+        cleaned, dropped = part.texts(), part.facts("clean")["dropped"]
+        assert len(cleaned) == len(texts) - sum(dropped.values())
         assert all(len(text) >= min_characters for text in cleaned)
-        digests = read_digests(folder, 3)
-        assert digests.tolist() == digests_of(cleaned).tolist()
+        assert dropped.get("empty", 0) == sum(not clean_text(text) for text in texts)
+        digests = part.load("digests")
+        assert digests.tolist() == text_digests(cleaned).tolist()
         assert len(np.unique(digests, axis=0)) == len(set(cleaned))
-        write_keep(folder, 3, np.arange(len(cleaned)) % 2 == 0)
-        assert read_texts(folder, 3, kept=True) == cleaned[::2]
-        files = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
-        clean_part(folder, 3, texts, Sieve(min_characters))
-        assert files == {file: file.stat().st_mtime_ns for file in folder.iterdir()}  # it was there already
+        part.save("keep", np.arange(len(cleaned)) % 2 == 0)
+        assert part.kept_texts() == cleaned[::2]
+        files = {file: file.stat().st_mtime_ns for file in part.folder.iterdir()}
+        clean_part(part, texts, CleanOptions(min_characters))
+        assert files == {file: file.stat().st_mtime_ns for file in part.folder.iterdir()}  # nothing to do
 
 
-def test_a_weight_below_one_keeps_that_share_of_the_documents_whatever_the_parts(tmp_path: Path) -> None:
+def test_a_weight_below_one_keeps_that_share_of_the_documents_however_they_are_grouped(tmp_path: Path) -> None:
     texts = [f"text {number}" for number in range(4000)]
-    kept = {}
+    parts, kept = [Part(tmp_path, number) for number in range(2)], {}
     for weight in (0.25, 0.5, 1.0, 3.0):
-        for number, part in enumerate((texts[:1000], texts[1000:])):
-            clean_part(tmp_path, number, part, Sieve(weight=weight))
-        kept[weight] = {text for number in range(2) for text in read_texts(tmp_path, number)}
+        for part, some in zip(parts, (texts[:1000], texts[1000:]), strict=True):
+            clean_part(part, some, CleanOptions(weight=weight))
+            assert part.facts("clean")["repeats"] == (3 if weight == 3 else 1)
+        kept[weight] = {text for part in parts for text in part.texts()}
     assert kept[0.25] < kept[0.5] < kept[1.0] == kept[3.0] == set(texts)
     assert abs(len(kept[0.25]) - 1000) < 4 * (4000 * 0.25 * 0.75) ** 0.5
-    clean_part(tmp_path, 0, texts, Sieve(weight=0.25))
-    assert set(read_texts(tmp_path, 0)) == kept[0.25]
-    assert read_facts(tmp_path, 0, "clean")["dropped"] == {"weight": 4000 - len(kept[0.25])}
-    clean_part(tmp_path, 0, texts, Sieve(weight=0.25, seed=1))
-    assert set(read_texts(tmp_path, 0)) != kept[0.25]
+    clean_part(parts[0], texts, CleanOptions(weight=0.25))
+    assert set(parts[0].texts()) == kept[0.25]
+    assert parts[0].facts("clean")["dropped"] == {"weight": 4000 - len(kept[0.25])}
+    clean_part(parts[0], texts, CleanOptions(weight=0.25, seed=1))
+    assert set(parts[0].texts()) != kept[0.25]
 
 
 @settings(max_examples=60, deadline=None)
 @given(documents, st.randoms(use_true_random=False))
-def test_chosen_documents_are_written_whole(documents: list[list[list[int]]], random: object) -> None:
+def test_selected_documents_are_written_completely(documents: list[list[list[int]]], random: object) -> None:
     sentences = [sentence for document in documents for sentence in document]
     tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.uint16)
     offsets = np.concatenate([[0], np.cumsum([len(sentence) for sentence in sentences])]).astype(np.int64)
-    encoded = Encoded(tokens, offsets, np.array(list(map(len, documents))))
+    encoded = EncodedDocuments(tokens, offsets, np.array(list(map(len, documents))))
     chosen = np.array([random.random() < 0.5 for _ in documents])
     expected = [
         list(filter(None, document)) for document, is_chosen in zip(documents, chosen, strict=True) if is_chosen

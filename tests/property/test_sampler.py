@@ -1,29 +1,19 @@
-"""The order of the examples: every pair once an epoch, the same however it is taken, from any place."""
+"""The order of the examples: every pair once an epoch, whatever the size of a take, from any position."""
 
-from collections.abc import Iterator
-from unittest import mock
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertpre.data import sampler
 from bertpre.data.sampler import Example, PairDataset, Position
 from tests.property.strategies import Lengths, document_lengths, shard_of
 
-modest = settings(max_examples=40, deadline=None)
+modest = settings(max_examples=80, deadline=None)
 shards = st.lists(document_lengths(longest_sentence=15), min_size=1, max_size=3)
+group_sizes = st.sampled_from([1, 2, 8])  # one shard at a time, some, and all
 
 
-@pytest.fixture(autouse=True, scope="module", params=[1, 8])
-def shards_together(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Groups of one shard, and of all."""
-    with mock.patch.object(sampler, "SHARDS_TOGETHER", request.param):
-        yield
-
-
-def dataset(lengths: list[Lengths], seed: int = 0) -> PairDataset:
-    return PairDataset([shard_of(part, 10_000 * number) for number, part in enumerate(lengths)], 32, seed)
+def dataset(lengths: list[Lengths], together: int, seed: int = 0) -> PairDataset:
+    shards = [shard_of(part, 10_000 * number) for number, part in enumerate(lengths)]
+    return PairDataset(shards, 32, seed, shards_per_group=together)
 
 
 def content(examples: list[Example]) -> list[tuple]:
@@ -31,9 +21,9 @@ def content(examples: list[Example]) -> list[tuple]:
 
 
 @modest
-@given(shards, st.integers(0, 99), st.integers(0, 3))
-def test_an_epoch_has_every_pair_exactly_once(lengths: list[Lengths], seed: int, epoch: int) -> None:
-    data = dataset(lengths, seed)
+@given(shards, group_sizes, st.integers(0, 99), st.integers(0, 3))
+def test_an_epoch_has_every_pair_exactly_once(lengths: list[Lengths], together: int, seed: int, epoch: int) -> None:
+    data = dataset(lengths, together, seed)
     planned = {number: data.plan_shard(epoch, number) for number in range(len(lengths))}
     examples, after = data.take(Position(epoch=epoch), sum(map(len, planned.values())))
     assert after == Position(epoch=epoch + 1)
@@ -50,23 +40,27 @@ def test_an_epoch_has_every_pair_exactly_once(lengths: list[Lengths], seed: int,
 
 
 @modest
-@given(shards, st.lists(st.integers(1, 30), min_size=1, max_size=8))
-def test_it_does_not_matter_how_many_are_taken_at_a_time(lengths: list[Lengths], counts: list[int]) -> None:
-    data, position, pieces = dataset(lengths), Position(), []
+@given(shards, group_sizes, st.lists(st.integers(1, 30), min_size=1, max_size=8))
+def test_it_does_not_matter_how_many_are_taken_at_a_time(
+    lengths: list[Lengths], together: int, counts: list[int]
+) -> None:
+    data, position, pieces = dataset(lengths, together), Position(), []
     for count in counts:
         examples, position = data.take(position, count)
         assert len(examples) == count
         pieces += examples
-    whole, end = dataset(lengths).take(Position(), sum(counts))
+    whole, end = dataset(lengths, together).take(Position(), sum(counts))
     assert content(pieces) == content(whole)
     assert position == end
 
 
 @modest
-@given(shards, st.integers(1, 80), st.integers(1, 20))
-def test_going_on_from_a_position_is_never_having_stopped(lengths: list[Lengths], before: int, after: int) -> None:
-    _, position = dataset(lengths).take(Position(), before)
-    resumed, end = dataset(lengths).take(position, after)
-    whole, whole_end = dataset(lengths).take(Position(), before + after)
+@given(shards, group_sizes, st.integers(1, 80), st.integers(1, 20))
+def test_resuming_from_a_position_gives_the_same_examples(
+    lengths: list[Lengths], together: int, before: int, after: int
+) -> None:
+    _, position = dataset(lengths, together).take(Position(), before)
+    resumed, end = dataset(lengths, together).take(position, after)
+    whole, whole_end = dataset(lengths, together).take(Position(), before + after)
     assert content(resumed) == content(whole)[before:]
     assert end == whole_end

@@ -26,7 +26,7 @@ from bertpre.data.cleaning import clean_text
         ("", ""),
     ],
 )
-def test_markup_control_characters_and_white_space_go(raw: str, clean: str) -> None:
+def test_markup_control_characters_and_white_space_are_removed(raw: str, clean: str) -> None:
     assert clean_text(raw) == clean
 
 
@@ -42,12 +42,12 @@ def test_markup_control_characters_and_white_space_go(raw: str, clean: str) -> N
         ("War {{cite web|title={{lang|en|X}}|date=2014}} ended<ref name=a>Source, p. 3</ref>.", "War ended."),
         ("a\n|||||\nb", "a\nb"),
         ("a<ref name=x/> b", "a b"),
-        # what only looks like wiki
+        # only looks like wiki markup
         ("call main() now (really)", "call main() now (really)"),
         ("if [[ -f file ]]; then {{ user.name }}", "if [[ -f file ]]; then {{ user.name }}"),
         ("either | or", "either | or"),
         ("loved it ;) (a lot; twice)", "loved it ;) (a lot; twice)"),
     ],
 )
-def test_wiki_remnants_go(raw: str, clean: str) -> None:
+def test_wiki_remnants_are_removed(raw: str, clean: str) -> None:
     assert clean_text(raw) == clean

@@ -1,4 +1,4 @@
-"""The corpus: every kind of file gives the same documents, and what is not there is named."""
+"""The corpus: every kind of file gives the same documents, and messages name what is missing."""
 
 import gzip
 import itertools
@@ -47,14 +47,14 @@ def test_a_file_of_any_kind_gives_the_same_documents(suffix: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".txt"])
-def test_a_compressed_file_is_read_as_it_is(suffix: str, tmp_path: Path) -> None:
+def test_a_compressed_file_is_read(suffix: str, tmp_path: Path) -> None:
     plain = Path(write(tmp_path / f"corpus{suffix}"))
     (tmp_path / f"other{suffix}.gz").write_bytes(gzip.compress(plain.read_bytes()))
     texts = [document.text for document in read_documents(str(tmp_path / f"other{suffix}.gz"))]
     assert texts == TABLE["text"].tolist()
 
 
-def test_zstandard_is_read_where_its_library_is_installed(tmp_path: Path) -> None:
+def test_zstandard_is_read_if_its_library_is_installed(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     file = tmp_path / "corpus.jsonl.zst"
     file.write_bytes(zstandard.compress(Path(write(tmp_path / "corpus.jsonl")).read_bytes()))
@@ -69,7 +69,7 @@ def test_zstandard_is_read_where_its_library_is_installed(tmp_path: Path) -> Non
         ("document", ["One.\nTwo.\n\nThree.\n\n\nFour.\n"]),
     ],
 )
-def test_a_text_file_holds_documents_of_three_kinds(unit: str, texts: list[str], tmp_path: Path) -> None:
+def test_a_text_file_is_split_into_lines_paragraphs_or_not_at_all(unit: str, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\nTwo.\n\nThree.\n\n\nFour.\n")
     read = [document.text for document in read_documents(str(tmp_path / "a.txt"), text_unit=unit)]
     assert [text.strip() for text in read if text.strip()] == [text.strip() for text in texts if text.strip()]
@@ -89,10 +89,10 @@ def test_a_pattern_must_match_files_of_one_kind(tmp_path: Path) -> None:
     write(tmp_path / "a.csv"), write(tmp_path / "b.jsonl")
     assert "matches no file" in mistake(tmp_path / "*.txt")
     assert "files of several kinds (.csv, .jsonl)" in mistake(tmp_path / "*")
-    assert "is a pattern of files, all of it the split 'train'" in mistake(tmp_path / "*.csv", split="test")
+    assert "is a pattern of files, which has only the split 'train'" in mistake(tmp_path / "*.csv", split="test")
 
 
-def test_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("Fl\u00e5klypa".encode("latin-1"))
     assert "can't decode byte 0xe5" in mistake(tmp_path / "latin.txt")
 
@@ -139,11 +139,15 @@ def test_the_sample_is_a_corpus(split: str) -> None:
     assert [document.text for document in read] == [item.text for item in made]
 
 
-def test_a_folder_whose_names_hide_files_is_refused(tmp_path: Path) -> None:
-    for name in ("monday", "tuesday", "train-ride"):  # by its name the last one is the split train, and all of it
+def test_a_folder_with_files_of_no_split_is_refused(tmp_path: Path) -> None:
+    for name in (
+        "monday",
+        "tuesday",
+        "train-ride",
+    ):  # the name of the last one makes it the only file of the split train
         (tmp_path / f"{name}.txt").write_text("Some words.\n")
     said = mistake(tmp_path)
-    assert "of the 3 files in" in said and "2 belong to no split (monday.txt among them)" in said
+    assert "2 of the 3 files in" in said and "belong to no split (e.g. monday.txt)" in said
     assert len(list(read_documents(f"{tmp_path}/**/*.txt"))) == 3
 
 
@@ -171,14 +175,14 @@ def test_documents_stream(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"text_column": "body", "key": "finetune"}, "finetune.text_column: "),
     ],
 )
-def test_what_a_folder_does_not_have_is_named(options: dict[str, str], words: str, folder: Path) -> None:
+def test_a_missing_column_split_or_configuration_is_named(options: dict[str, str], words: str, folder: Path) -> None:
     assert words.format(path=folder) in mistake(folder, **options)
 
 
-def test_a_single_file_has_no_other_split_so_training_text_cannot_pass_for_a_test(tmp_path: Path) -> None:
+def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
     path = write(tmp_path / "reviews.csv")
-    assert "is one file, all of it the split 'train'; it has no split 'test'" in mistake(path, split="test")
-    assert "no split 'unsupervised'" in mistake(path, split="train+unsupervised")
+    assert "is a single file, which has only the split 'train', not 'test'" in mistake(path, split="test")
+    assert "not 'unsupervised'" in mistake(path, split="train+unsupervised")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_a_single_file_has_no_other_split_so_training_text_cannot_pass_for_a_tes
         (
             "corpus.docx",
             b"x",
-            "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt, and each",
+            "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt, optionally",
         ),
     ],
 )
@@ -206,25 +210,25 @@ def test_a_file_that_cannot_be_read_is_one_line(name: str, content: bytes, words
     assert message.startswith("corpus")
 
 
-def test_folders_without_data_are_told_apart_from_hub_ids(tmp_path: Path) -> None:
+def test_a_folder_without_data_is_not_taken_for_a_hub_id(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
-    assert "holds no data file; known endings" in mistake(tmp_path / "notes")
+    assert "contains no data file; known endings" in mistake(tmp_path / "notes")
     (tmp_path / "notes" / "README.md").write_text("nothing here")
-    assert "holds no data file; known endings" in mistake(tmp_path / "notes")
+    assert "contains no data file; known endings" in mistake(tmp_path / "notes")
 
 
 @pytest.mark.parametrize("path", ["imdb", "no/such/file", "reviews/train.csv", "/nowhere/at/all", ""])
-def test_what_is_neither_a_path_nor_a_hub_id_is_told(path: str) -> None:
-    assert f"there is no file or folder {path!r}, and it is no Hub id (owner/name)" in mistake(path)
+def test_a_path_that_is_neither_local_nor_a_hub_id_is_refused(path: str) -> None:
+    assert f"corpus.path: {path!r} is neither a file or folder nor a Hub id (owner/name)" in mistake(path)
 
 
-def test_an_unreachable_hub_names_the_way_without_one() -> None:
+def test_the_message_for_an_unreachable_hub_suggests_a_local_copy() -> None:
     message = mistake("somebody/reviews", key="finetune")  # tests run offline
     assert message.startswith("finetune.path: ")
-    assert "give a local copy of the same layout: finetune.path=FOLDER" in message
+    assert "give a local copy with the same layout: finetune.path=FOLDER" in message
 
 
-def test_the_sample_has_four_splits_only() -> None:
+def test_the_sample_has_only_four_splits() -> None:
     message = mistake("sample", split="train+validation")
     assert "has no split 'validation'; it has train, test, unsupervised, articles" in message
 
@@ -234,7 +238,7 @@ def write_parquet(file: Path, texts: list[str], column: str = "text") -> None:
     pq.write_table(pa.table({column: texts, "url": texts}), file, row_group_size=10)
 
 
-def test_parquet_is_read_a_row_group_at_a_time(tmp_path: Path) -> None:
+def test_parquet_is_read_one_row_group_at_a_time(tmp_path: Path) -> None:
     texts = [random.Random(number).randbytes(10_000).hex() for number in range(2000)]  # 40 MB in groups of 200 kB
     write_parquet(tmp_path / "train.parquet", texts)
     before, held, seen = pa.total_allocated_bytes(), 0, []

@@ -1,4 +1,4 @@
-"""The collator's shares: 80/10/10, every position alike, fresh in every epoch."""
+"""The collator's shares: 80/10/10, uniform over positions, different in every epoch."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ WORDS = np.arange(5, VOCABULARY)
 
 
 def rows(count: int, epoch: int = 0, first: int = 0) -> list[Example]:
-    """Full rows that hold the same words."""
+    """Full rows of the same words."""
     ids = np.random.default_rng(0).choice(WORDS, MAX_LENGTH - 3)
     return [Example(ids[:30], ids[30:], 0, (epoch, first + index)) for index in range(count)]
 
@@ -59,7 +59,7 @@ def test_every_word_is_drawn_as_a_replacement_equally_often() -> None:
     assert all(within(int(count), len(drawn), 1 / len(WORDS)) for count in counts)
 
 
-def test_what_happens_to_a_target_does_not_depend_on_its_place() -> None:
+def test_the_80_10_10_split_does_not_depend_on_the_position() -> None:
     batch = collate(rows(ROWS))
     for places in (batch["masked_positions"] < 16, batch["masked_positions"] >= 48):
         is_target = (batch["labels"] != -100) & places
@@ -68,11 +68,11 @@ def test_what_happens_to_a_target_does_not_depend_on_its_place() -> None:
 
 
 @pytest.mark.parametrize("change", [{"epoch": 1}, {"first": 10}])
-def test_another_epoch_or_index_has_another_mask(change: dict[str, int]) -> None:
+def test_another_epoch_or_index_gives_another_mask(change: dict[str, int]) -> None:
     assert not torch.equal(collate(rows(10))["input_ids"], collate(rows(10, **change))["input_ids"])
 
 
-def test_another_seed_has_another_mask_and_the_same_seed_the_same() -> None:
+def test_another_seed_gives_another_mask_and_the_same_seed_the_same() -> None:
     assert not torch.equal(collate(rows(10))["input_ids"], collate(rows(10), seed=1)["input_ids"])
     assert torch.equal(collate(rows(10))["input_ids"], collate(rows(10))["input_ids"])
 
@@ -95,7 +95,7 @@ def test_words_outside_the_replacements_are_never_drawn() -> None:
     assert len(replaced)
 
 
-def test_a_pair_of_unknown_words_only_has_no_target() -> None:
+def test_a_pair_of_only_unknown_words_has_no_target() -> None:
     unknown = np.ones(4, dtype=np.int64)
     assert (collate([Example(unknown, unknown, 1, (0, 0))])["labels"] == -100).all()
 
@@ -107,7 +107,7 @@ def runs_of(places: np.ndarray) -> list[int]:
 
 
 def mask_long_rows(masking: str, count: int = 400) -> list[np.ndarray]:
-    """The sorted targets of rows of 512 tokens, of which one in 20 is asked for."""
+    """The sorted targets of rows of 512 tokens at a probability of 1 in 20."""
     ids = np.random.default_rng(0).choice(WORDS, 509)
     examples = [Example(ids[:250], ids[250:], 0, (0, index)) for index in range(count)]
     batch = MaskingCollator(VOCABULARY, SPECIAL, WORDS, 512, 0.05, 0, masking)(examples)
@@ -116,7 +116,7 @@ def mask_long_rows(masking: str, count: int = 400) -> list[np.ndarray]:
 
 
 def test_spans_have_the_lengths_of_spanbert() -> None:
-    # Geometric with 0.2, cut at 10: 3.8 in the mean. Spans that touch look like one, the last is cut by the share.
+    # Geometric with 0.2, cut at 10: 3.8 on average. Adjacent spans look like one; the last is cut by the share.
     lengths = [length for row in mask_long_rows("spans") for length in runs_of(row)]
     assert 3.3 < np.mean(lengths) < 4.5
     assert max(lengths) >= 10
@@ -125,16 +125,18 @@ def test_spans_have_the_lengths_of_spanbert() -> None:
 
 
 @pytest.mark.parametrize("masking", ["words", "spans"])
-def test_where_every_word_is_one_token_the_share_is_exact_and_positions_alike(masking: str) -> None:
+def test_with_single_token_words_the_share_is_exact_and_positions_are_uniform(masking: str) -> None:
     rows_of_places = mask_long_rows(masking)
     assert {len(row) for row in rows_of_places} == {round(512 * 0.05)}
     counts = np.bincount(np.concatenate(rows_of_places), minlength=512)
-    middle = np.concatenate([counts[20:231], counts[271:490]])  # spans begin less often right behind a special token
+    middle = np.concatenate(
+        [counts[20:231], counts[271:490]]
+    )  # positions right after a special token lie in fewer spans
     assert middle.mean() == pytest.approx(400 * 26 / 509, rel=0.05)
     assert counts[[0, 251, 511]].sum() == 0
 
 
-def test_any_split_can_be_asked_for() -> None:
+def test_mask_split_sets_the_shares() -> None:
     collator = MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, mask_split=(0.5, 0.0, 0.5))
     shown, labels = shown_and_labels(collator(rows(ROWS)))
     assert within(int((shown == SPECIAL["[MASK]"]).sum()), len(labels), 0.5)

@@ -1,4 +1,4 @@
-"""The embedded corpus: the same everywhere, readable, and hard for whoever only counts words."""
+"""The embedded corpus: the same on every machine, readable, and hard to classify by counting words."""
 
 import hashlib
 import os
@@ -11,10 +11,10 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from bertpre.data.sample import ADJECTIVES, DEFAULT_SIZES, NOUNS, OPINIONS, SPLITS, Sample, generate
+from bertpre.data.sample import CLASSES, DEFAULT_SIZES, SPLITS, WORDS, SampleDocument, generate
 
 
-def fingerprint(samples: list[Sample]) -> str:
+def fingerprint(samples: list[SampleDocument]) -> str:
     return hashlib.sha256("\n".join(f"{s.id} {s.label} {s.text}" for s in samples).encode()).hexdigest()[:12]
 
 
@@ -23,7 +23,7 @@ def count_sentences(text: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def reviews() -> dict[str, list[Sample]]:
+def reviews() -> dict[str, list[SampleDocument]]:
     return {split: list(generate(split)) for split in ("train", "test")}
 
 
@@ -55,19 +55,19 @@ def test_seed_changes_every_document() -> None:
     assert not {s.text for s in generate("train", 50)} & {s.text for s in generate("train", 50, seed=1)}
 
 
-def test_default_sizes_and_ids(reviews: dict[str, list[Sample]]) -> None:
+def test_default_sizes_and_ids(reviews: dict[str, list[SampleDocument]]) -> None:
     assert {split: len(samples) for split, samples in reviews.items()} == {"train": 4000, "test": 1000}
     assert set(DEFAULT_SIZES) == set(SPLITS)
     assert len({s.id for samples in reviews.values() for s in samples}) == 5000
 
 
-def test_no_text_is_shared_or_repeated(reviews: dict[str, list[Sample]]) -> None:
+def test_no_text_is_shared_or_repeated(reviews: dict[str, list[SampleDocument]]) -> None:
     texts = [s.text for samples in reviews.values() for s in samples]
     texts += [s.text for split in ("unsupervised", "articles") for s in generate(split, 1000)]
     assert len(set(texts)) == len(texts)
 
 
-def test_labels(reviews: dict[str, list[Sample]]) -> None:
+def test_labels(reviews: dict[str, list[SampleDocument]]) -> None:
     for samples in reviews.values():
         positive, number = sum(s.label for s in samples), len(samples)
         assert abs(positive - number / 2) < 4 * (number / 4) ** 0.5  # four standard deviations of a fair coin
@@ -91,17 +91,18 @@ def test_some_reviews_have_paragraphs() -> None:
 
 
 def test_every_opinion_serves_both_classes() -> None:
-    words = [word for lists in (ADJECTIVES, NOUNS) for label in (0, 1) for word in lists[label].split(", ")]
+    words = [word for kind in ("adjectives", "nouns") for words in WORDS[kind].values() for word in words]
     assert len(set(words)) == len(words)
-    for straight, turned, both in OPINIONS:
-        assert "{same" in straight and "{opp" not in straight
-        assert "{opp" in turned and "{same" not in turned
-        assert "{opp" in both and "{same" in both
+    for direct, negated, contrasting in WORDS["opinions"]:
+        assert "{same" in direct and "{opp" not in direct
+        assert "{opp" in negated and "{same" not in negated
+        assert "{opp" in contrasting and "{same" in contrasting
 
 
-def test_opinions_agree_with_the_label(reviews: dict[str, list[Sample]]) -> None:
-    # Read back some frames whose meaning is plain, with the word's own polarity.
-    polarity = {word: label for lists in (ADJECTIVES, NOUNS) for label in (0, 1) for word in lists[label].split(", ")}
+def test_opinions_agree_with_the_label(reviews: dict[str, list[SampleDocument]]) -> None:
+    # Find some templates of plain meaning again, and compare the class of their word with the label.
+    lists = [(label, WORDS[kind][name]) for kind in ("adjectives", "nouns") for label, name in enumerate(CLASSES)]
+    polarity = {word: label for label, words in lists for word in words}
     frames = [
         (r"Anybody would call .* (\w+)\.", False),
         (r"Nobody could call .* (\w+)\.", True),
@@ -117,7 +118,7 @@ def test_opinions_agree_with_the_label(reviews: dict[str, list[Sample]]) -> None
                     assert (polarity[found[1]] == sample.label) != turned, sample.text
 
 
-def test_bag_of_words_gets_about_four_in_five(reviews: dict[str, list[Sample]]) -> None:
+def test_bag_of_words_gets_about_four_in_five(reviews: dict[str, list[SampleDocument]]) -> None:
     vectorizer = TfidfVectorizer()
     features = vectorizer.fit_transform(s.text for s in reviews["train"])
     model = LogisticRegression(max_iter=1000).fit(features, [s.label for s in reviews["train"]])

@@ -1,4 +1,4 @@
-"""The order of the examples: fresh every epoch, fixed by the seed."""
+"""The order of the examples: different in every epoch, fixed by the seed."""
 
 import numpy as np
 import pytest
@@ -17,20 +17,49 @@ def taken(data: PairDataset, epoch: int, count: int = 10) -> list[list[int]]:
     return [example.a.tolist() for example in data.take(Position(epoch=epoch), count)[0]]
 
 
-def test_every_epoch_cuts_the_documents_anew_and_in_another_order() -> None:
+def test_every_epoch_cuts_the_documents_differently() -> None:
     data = PairDataset([shard(0)], 16, seed=0)
-    assert taken(data, 0) != taken(data, 1)
+    assert sorted(data.plan_shard(0, 0).tolist()) != sorted(data.plan_shard(1, 0).tolist())
     assert taken(data, 0) == taken(PairDataset([shard(0)], 16, seed=0), 0)
 
 
-def test_another_seed_is_another_order() -> None:
+def short_documents(first: int, documents: int = 30) -> Shard:
+    """Documents of one sentence of three tokens: each gives one pair in every epoch."""
+    return Shard(np.arange(first, first + 3 * documents), np.arange(0, 3 * documents + 1, 3), np.arange(documents + 1))
+
+
+def order_of_documents(data: PairDataset, epoch: int, count: int) -> list[int]:
+    return [int(example.a[0]) // 3 for example in data.take(Position(epoch=epoch), count)[0]]
+
+
+def test_every_epoch_has_another_order_of_pairs_and_of_shards() -> None:
+    data = PairDataset([short_documents(0)], 16, seed=0)
+    orders = [order_of_documents(data, epoch, 30) for epoch in range(4)]
+    assert all(sorted(order) == list(range(30)) for order in orders)
+    assert len(set(map(tuple, [*orders, range(30)]))) == 5
+
+    shards = [short_documents(30 * number, 10) for number in range(8)]
+    data = PairDataset(shards, 16, seed=0, shards_per_group=1)
+    orders = [[document // 10 for document in order_of_documents(data, epoch, 80)][::10] for epoch in range(4)]
+    assert all(sorted(order) == list(range(8)) for order in orders)
+    assert len(set(map(tuple, [*orders, range(8)]))) == 5
+
+
+def test_groups_of_an_epoch_have_different_orders() -> None:
+    data = PairDataset([short_documents(0), short_documents(90)], 16, seed=0, shards_per_group=1)
+    order = order_of_documents(data, 0, 60)
+    assert [document % 30 for document in order[:30]] != [document % 30 for document in order[30:]]
+
+
+def test_shards_are_mixed_within_a_group_and_not_beyond() -> None:
+    data = PairDataset([short_documents(90 * number) for number in range(4)], 16, seed=0, shards_per_group=2)
+    shards = [document // 30 for document in order_of_documents(data, 0, 120)]
+    assert [len(set(shards[:60])), len(set(shards[60:]))] == [2, 2]
+    assert len(set(shards[:30])) == 2
+
+
+def test_another_seed_gives_another_order() -> None:
     assert taken(PairDataset([shard(0)], 16, seed=0), 0) != taken(PairDataset([shard(0)], 16, seed=1), 0)
-
-
-def test_shards_are_mixed() -> None:
-    examples, _ = PairDataset([shard(0, 30), shard(10_000, 30)], 16, seed=0).take(Position(), 40)
-    from_second = sum(bool(example.a[0] >= 10_000) for example in examples)
-    assert 8 < from_second < 32
 
 
 def test_a_random_segment_comes_from_the_same_shard() -> None:
@@ -39,12 +68,18 @@ def test_a_random_segment_comes_from_the_same_shard() -> None:
     assert all((example.a[0] >= 10_000) == (example.b[0] >= 10_000) for example in examples)
 
 
-def test_the_share_of_random_nexts_reaches_the_plan() -> None:
-    never = PairDataset([shard(0, 40)], 16, seed=0, random_next_prob=0.0).plan(0)[0]
-    assert never[:, -1].mean() < 0.35  # documents that end in a single sentence have no true next
+@pytest.mark.parametrize("kind", ["nsp", "sop"])
+def test_the_probabilities_reach_the_plan(kind: str) -> None:
+    never = PairDataset([shard(0, 40)], 16, seed=0, random_next_prob=0.0, kind=kind).plan(0)[0]
+    always = PairDataset([shard(0, 40)], 16, seed=0, random_next_prob=1.0, kind=kind).plan(0)[0]
+    assert never[:, -1].mean() < 0.35  # with `nsp`, documents that end in a single sentence have no true next
+    assert always[:, -1].all()
+    full = PairDataset([shard(0, 40)], 16, seed=0, short_seq_prob=0.0, random_next_prob=0.0, kind=kind).plan(0)[0]
+    short = PairDataset([shard(0, 40)], 16, seed=0, short_seq_prob=1.0, random_next_prob=0.0, kind=kind).plan(0)[0]
+    assert len(short) > 1.2 * len(full)
 
 
-def test_a_take_longer_than_an_epoch_goes_through_several() -> None:
+def test_a_take_may_span_several_epochs() -> None:
     data = PairDataset([shard(0)], 16, seed=0)
     sizes = [len(data.plan_shard(epoch, 0)) for epoch in range(3)]
     examples, position = data.take(Position(phase=1), sum(sizes) - 1)

@@ -1,4 +1,4 @@
-"""Sentences: where one ends, and that nothing is lost between them."""
+"""Sentence boundaries: where sentences end, and that no text is lost."""
 
 import pytest
 from hypothesis import given, settings
@@ -41,13 +41,13 @@ from bertpre.data.sentences import split_sentences
         ["यह फिल्म है।", "क्या यह अच्छी है?", "हाँ।"],
     ],
 )
-def test_sentences_come_back_from_the_text_they_make(sentences: list[str]) -> None:
+def test_joined_sentences_are_split_again(sentences: list[str]) -> None:
     assert split_sentences(" ".join(sentences)) == sentences
 
 
 @pytest.mark.parametrize("marks", [".", "?!", "!…", ". "])
-def test_a_long_run_of_marks_is_read_in_no_time(marks: str) -> None:
-    run = (marks * 200_000).strip()  # minutes, where each mark looks at all that follow
+def test_a_long_run_of_marks_takes_linear_time(marks: str) -> None:
+    run = (marks * 200_000).strip()  # in quadratic time this takes minutes
     assert "".join(split_sentences(f"He left{run} Then it ended.")).count(marks[0]) >= 200_000
 
 
@@ -55,7 +55,7 @@ def test_a_new_line_ends_a_sentence() -> None:
     assert split_sentences("A title\nThe text. More text") == ["A title", "The text.", "More text"]
 
 
-def test_a_forgotten_space_does_not_hide_the_end() -> None:
+def test_a_missing_space_does_not_hide_the_end() -> None:
     assert split_sentences("That was the end.The actors bowed.") == ["That was the end.", "The actors bowed."]
 
 
@@ -66,7 +66,7 @@ def test_no_text_has_no_sentences(text: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from(" \n.!?…。！।\"')(“”’aBcdeMr12Ünç好,;")) | st.text())
-def test_nothing_but_white_space_is_lost(text: str) -> None:
+def test_only_white_space_is_removed(text: str) -> None:
     sentences = split_sentences(clean_text(text))
     assert "".join("".join(sentences).split()) == "".join(clean_text(text).split())
     assert all(sentence == sentence.strip() and sentence for sentence in sentences)

@@ -1,4 +1,4 @@
-"""The store: whole or not there, checked when opened, small on disk."""
+"""The store: complete or absent, and verified when opened."""
 
 import json
 import math
@@ -46,20 +46,20 @@ def write(folder: Path) -> Path:
     return folder / "data"
 
 
-def test_a_shard_holds_tokens_and_where_sentences_and_documents_begin(tmp_path: Path) -> None:
+def test_a_shard_has_tokens_and_offsets_of_sentences_and_documents(tmp_path: Path) -> None:
     _, shard = open_shards(write(tmp_path), "train", "abc")
     assert shard.tokens.tolist() == [9, 9, 5, 6, 5, 5]
     assert shard.sentences.tolist() == [0, 2, 3, 4, 6]
     assert shard.documents.tolist() == [0, 1, 4]
 
 
-def test_small_shards_become_one(tmp_path: Path) -> None:
+def test_shards_are_joined(tmp_path: Path) -> None:
     entries = [add(tmp_path, "a", "train", DOCUMENTS[:1]), add(tmp_path, "b", "train", DOCUMENTS[1:])]
     joined, whole = join_shards(tmp_path, "joined", entries), add(tmp_path, "whole", "train", DOCUMENTS)
     assert joined == {**whole, "name": "joined"}
 
 
-def test_shards_of_other_weights_are_joined_as_often_as_they_count(tmp_path: Path) -> None:
+def test_joining_shards_of_different_weights_repeats_their_documents(tmp_path: Path) -> None:
     entries = [
         add(tmp_path, "a", "train", DOCUMENTS[:1]) | {"repeats": 3},
         add(tmp_path, "b", "train", DOCUMENTS[1:]),
@@ -67,6 +67,15 @@ def test_shards_of_other_weights_are_joined_as_often_as_they_count(tmp_path: Pat
     joined = join_shards(tmp_path, "joined", entries)
     whole = add(tmp_path, "whole", "train", DOCUMENTS[:1] * 3 + DOCUMENTS[1:])
     assert joined == {**whole, "name": "joined"}
+
+
+def test_a_shard_is_listed_as_often_as_it_repeats(tmp_path: Path) -> None:
+    partial = tmp_path / "data.partial"
+    partial.mkdir()
+    entries = [add(partial, "a", "train", DOCUMENTS[:1]) | {"repeats": 3}, add(partial, "b", "train", DOCUMENTS[1:])]
+    finish_store(partial, tmp_path / "data", entries, {})
+    shards = open_shards(tmp_path / "data", "train")
+    assert [len(shard.documents) - 1 for shard in shards] == [1, 1, 1, 2]
 
 
 LIMITED = """
@@ -78,12 +87,12 @@ handles = [open("/dev/null") for _ in range(1000)]
 """
 
 
-def test_many_files_may_be_open_at_once() -> None:
+def test_the_limit_of_open_files_is_raised_or_reported() -> None:
     pytest.importorskip("resource")
     done = run_process([sys.executable, "-c", LIMITED, "4096"])
     assert done.returncode == 0, done.stderr
     done = run_process([sys.executable, "-c", LIMITED, "200"])
-    assert "UserError: the store has 1000 files to open at once, and this system allows 200" in done.stderr
+    assert "UserError: the store needs 1000 open files, but this system allows 200" in done.stderr
 
 
 def test_shards_are_memory_mapped(tmp_path: Path) -> None:
@@ -91,19 +100,19 @@ def test_shards_are_memory_mapped(tmp_path: Path) -> None:
     assert isinstance(shard.tokens, np.memmap)
 
 
-def test_nothing_stands_in_its_place_before_it_is_whole(tmp_path: Path) -> None:
+def test_a_store_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run `bertpre prepare`"):
         open_shards(tmp_path / "data", "train")
 
 
-def test_what_is_not_of_the_store_does_not_stay(tmp_path: Path) -> None:
+def test_files_that_are_not_part_of_the_store_are_removed(tmp_path: Path) -> None:
     store = write(tmp_path)
     assert not store.with_name("data.partial").exists()
     assert len(list(store.iterdir())) == 3 * len(PARTS) + 1
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_flipped_byte_is_found_when_the_store_is_opened(part: str, tmp_path: Path) -> None:
+def test_opening_the_store_finds_a_flipped_bit(part: str, tmp_path: Path) -> None:
     store = write(tmp_path)
     file = store / f"a.{part}.npy"
     content = bytearray(file.read_bytes())
@@ -114,19 +123,19 @@ def test_a_flipped_byte_is_found_when_the_store_is_opened(part: str, tmp_path: P
     assert open_shards(store, "validation")
 
 
-def test_a_missing_file_is_found_when_the_store_is_opened(tmp_path: Path) -> None:
+def test_opening_the_store_finds_a_missing_file(tmp_path: Path) -> None:
     store = write(tmp_path)
     (store / "a.tokens.npy").unlink()
     with pytest.raises(UserError, match="a.tokens.npy is missing or damaged"):
         open_shards(store, "train")
 
 
-def test_another_tokenizers_store_is_refused(tmp_path: Path) -> None:
+def test_a_store_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="another tokenizer"):
         open_shards(write(tmp_path), "train", tokenizer_hash="xyz")
 
 
-def test_a_damaged_manifest_is_a_users_message(tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
     store = write(tmp_path)
     (store / "manifest.json").write_text("{")
     with pytest.raises(UserError, match="manifest.json is damaged"):

@@ -1,4 +1,4 @@
-"""The tokenizer: the vocabulary that was asked for, saved as a stock BERT tokenizer."""
+"""The tokenizer: a vocabulary of the requested size, saved as a stock BERT tokenizer."""
 
 import subprocess
 import sys
@@ -21,12 +21,12 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return learn_tokenizer(iter(texts()), vocab_size=500, lowercase=True, max_length=64)
 
 
-def test_the_vocabulary_has_a_multiple_of_64_within_the_size_asked_for(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_the_vocabulary_size_is_a_multiple_of_64_up_to_the_requested_size(tokenizer: PreTrainedTokenizerBase) -> None:
     assert len(tokenizer) == tokenizer.vocab_size == 448
     assert sorted(tokenizer.get_vocab().values()) == list(range(448))
 
 
-def test_a_corpus_too_small_is_filled_up_with_unused_tokens() -> None:
+def test_the_vocabulary_of_a_small_corpus_is_padded_with_unused_tokens() -> None:
     small = learn_tokenizer(iter(["a b a b"]), vocab_size=1000, lowercase=True, max_length=64)
     assert len(small) == 64
     unused = [token for token in small.get_vocab() if token.startswith("[unused")]
@@ -49,7 +49,7 @@ def test_a_sentence_survives_the_round_trip(tokenizer: PreTrainedTokenizerBase) 
     assert tokenizer.unk_token_id not in ids
 
 
-def test_a_pair_is_laid_out_as_bert_wants_it(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_pair_has_the_layout_of_bert(tokenizer: PreTrainedTokenizerBase) -> None:
     first, second = (tokenizer.encode(text, add_special_tokens=False) for text in ("the film", "the script was dull"))
     encoded = tokenizer("the film", "the script was dull")
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -57,7 +57,7 @@ def test_a_pair_is_laid_out_as_bert_wants_it(tokenizer: PreTrainedTokenizerBase)
     assert encoded["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
 
 
-def test_special_tokens_written_in_a_text_are_understood_as_a_stock_tokenizer_does(
+def test_special_tokens_in_a_text_are_recognised_as_by_the_stock_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     assert tokenizer.mask_token_id in tokenizer.encode("a [MASK] film")
@@ -67,7 +67,7 @@ def test_an_unknown_character_becomes_unk(tokenizer: PreTrainedTokenizerBase) ->
     assert tokenizer.encode("☃", add_special_tokens=False) == [tokenizer.unk_token_id]
 
 
-def test_lowercasing_is_a_choice() -> None:
+def test_lowercasing_is_optional() -> None:
     corpus = ["The film The film THE FILM"] * 5
     lower = learn_tokenizer(iter(corpus), 128, lowercase=True, max_length=64)
     cased = learn_tokenizer(iter(corpus), 128, lowercase=False, max_length=64)
@@ -77,7 +77,7 @@ def test_lowercasing_is_a_choice() -> None:
 
 
 @pytest.mark.parametrize("strip_accents", [True, False])
-def test_accents_are_a_choice_of_their_own(strip_accents: bool, tmp_path: Path) -> None:
+def test_accents_are_stripped_independently_of_case(strip_accents: bool, tmp_path: Path) -> None:
     corpus = ["the café the cafe"] * 5
     learned = learn_tokenizer(iter(corpus), 128, lowercase=True, max_length=64, strip_accents=strip_accents)
     learned.save_pretrained(tmp_path)
@@ -108,7 +108,7 @@ def test_another_corpus_has_another_fingerprint(tokenizer: PreTrainedTokenizerBa
     assert tokenizer_fingerprint(learn_tokenizer(iter(texts(61)), 500, True, 64)) != tokenizer_fingerprint(tokenizer)
 
 
-def test_a_missing_tokenizer_is_a_users_message(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no tokenizer in"):
         load_tokenizer(tmp_path / "none")
 

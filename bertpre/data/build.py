@@ -1,0 +1,300 @@
+"""Builds a store from a corpus: clean its parts, choose documents and vocabulary, encode the parts, join the shards."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertpre.data.corpus import TextSource
+from bertpre.data.duplicates import first_of_duplicates
+from bertpre.data.encoder import Encoder
+from bertpre.data.parts import (
+    PART_CHARACTERS,
+    CleanOptions,
+    EncodeOptions,
+    clean_part,
+    cut_into_parts,
+    encode_part,
+    is_encoded,
+)
+from bertpre.data.sentences import split_sentences
+from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, tidy_store
+from bertpre.data.tokenizer import learn_tokenizer, load_tokenizer, tokenizer_fingerprint
+from bertpre.data.workers import map_calls, release_memory
+from bertpre.data.workspace import Choice, Part, Workspace, refuse_unfinished
+from bertpre.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+LEARNED_SHARE, LEAST_LEARNED, MOST_LEARNED = 0.125, 1 << 24, 1 << 30  # bytes of text to learn the vocabulary from
+Entry = dict[str, Any]  # of a shard, as in the store's manifest
+
+
+class ArgumentError(UserError):
+    """A mistake in one argument, which the caller may know by another name, such as a recipe's key."""
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(f"{argument}: {reason}")
+        self.argument, self.reason = argument, reason
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """An existing tokenizer (`path`: a folder or Hub id), or else the arguments of `learn_tokenizer`."""
+
+    vocab_size: int
+    lowercase: bool
+    max_length: int
+    strip_accents: bool | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreBuilder:
+    """Builds `data/` and `tokenizer/` in a folder, in four steps.
+
+    Each step reads what the one before it left in the workspace, `data.partial/`, and skips what is finished there. So
+    an interrupted `build` resumes, and array jobs can share the work: every job runs `run_share`, one process runs
+    `merge`, then both once more. The bytes are the same in every case.
+
+    `settings` are the caller's keys and values, by which later jobs are compared with the first.
+    """
+
+    folder: Path
+    sources: list[TextSource]  # not empty; messages about the whole corpus name the first
+    tokenizer: TokenizerOptions
+    validation_fraction: float
+    seed: int
+    held_out: TextSource | None = None  # texts that are dropped from the sources
+    min_characters: int = 1
+    near_duplicates: bool = False
+    workers: int | None = None
+    engine: str = "local"
+    part_characters: int = PART_CHARACTERS
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Path:
+        """The finished store."""
+        return self.folder / "data"
+
+    @property
+    def workspace(self) -> Workspace:
+        """What the steps hand over to each other."""
+        return Workspace(self.folder / "data.partial")
+
+    def build(self) -> None:
+        """Run all steps in this process and its workers."""
+        if not self.store.exists():
+            self.clean()
+            self.choose()
+            self.encode()
+            self.join()
+        tidy_store(self.store)
+
+    def run_share(self, job: int, jobs: int) -> str:
+        """Run a job's share of the step that is due, `clean` or `encode`; returns its name."""
+        step, function = ("encode", self.encode) if self.is_chosen() else ("clean", self.clean)
+        function(job, jobs)
+        return step
+
+    def merge(self) -> bool:
+        """Run the step that needs every job's output, `choose` or `join`; returns whether the store is complete."""
+        if not self.store.exists():
+            if not self.is_chosen():
+                self.choose()
+                return False
+            self.join()
+        tidy_store(self.store)
+        return True
+
+    def clean(self, job: int = 0, jobs: int = 1) -> None:
+        """Step 1: clean this job's parts; each job reads the whole corpus, which costs little beside the rest."""
+        counts = {"parts": 0, "held_out": 0}
+
+        def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
+            sources = [("parts", source) for source in self.sources]
+            for kind, source in sources + [("held_out", self.held_out)] * (self.held_out is not None):
+                options = CleanOptions(self.min_characters, source.weight, self.seed, self.near_duplicates)
+                texts = (document.text for document in source.documents())
+                for part in cut_into_parts(texts, self.part_characters):
+                    number = sum(counts.values())
+                    if number % jobs == job:
+                        yield self.workspace.part(number), part, options
+                    counts[kind] += 1
+
+        self.workspace.folder.mkdir(exist_ok=True)
+        self.run(clean_part, calls())
+        self.workspace.save_counts(**counts)
+
+    def choose(self) -> None:
+        """Step 2: mark the documents that are kept and obtain the tokenizer, unless this was done for the same parts.
+
+        The first of several duplicates is kept, and none of a held-out document.
+        """
+        parts, held_out = self.workspace.cleaned_parts()
+        no_text = UserError(f"{self.sources[0]} contains no text")
+        if not parts:
+            raise no_text
+        all_digests = [part.load("digests") for part in held_out + parts]
+        sizes = [len(digests) for digests in all_digests]
+        digests, num_held_out = np.concatenate(all_digests), sum(sizes[: len(held_out)])
+        settings = self.tokenizer, num_held_out, self.near_duplicates
+        origin = hashlib.blake2b(digests.tobytes() + repr(settings).encode()).hexdigest()
+        if (known := self.workspace.choice) and known.origin == origin:
+            return
+        self.workspace.forget_choice()
+        bands = np.concatenate([part.load("bands") for part in held_out + parts]) if self.near_duplicates else None
+        keep, dropped = first_of_duplicates(digests, bands, num_held_out)
+        if not keep.any():
+            raise no_text
+        for part, rows in zip(parts, np.split(keep, np.cumsum(sizes[len(held_out) :])[:-1]), strict=True):
+            part.save("keep", rows)
+            dropped += Counter(part.facts("clean")["dropped"])
+        tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(parts))
+        self.workspace.save_choice(Choice(origin, len(parts), tokenizer_hash, dict(dropped), self.settings))
+
+    def encode(self, job: int = 0, jobs: int = 1) -> None:
+        """Step 3: encode this job's parts."""
+        choice = self.workspace.choice
+        options = self.encode_options(choice)
+        release_memory()
+        numbers = range(job, choice.parts, jobs)
+        self.run(encode_part, ((self.workspace.part(number), options) for number in numbers))
+
+    def join(self) -> None:
+        """Step 4: join the validation shards and small training shards, and move the store into place."""
+        workspace, choice = self.workspace, self.workspace.choice
+        parts, options = [workspace.part(number) for number in range(choice.parts)], self.encode_options(choice)
+        refuse_unfinished([part for part in parts if not is_encoded(part, options)])
+        facts = [part.facts("encode") for part in parts]
+        train, validation = (
+            [entry for fact in facts for entry in fact["shards"] if entry["split"] == split] for split in SPLITS
+        )
+        self.refuse_too_small(train, validation)
+        groups = [*with_two_documents(train), validation]
+        entries = [
+            group[0] if len(group) == 1 else join_shards(workspace.folder, f"{group[0]['name']}.joined", group)
+            for group in groups
+        ]
+        counts, lines = (
+            sum(part.load("counts") for part in parts),
+            np.concatenate([part.load("lines") for part in parts]),
+        )
+        tokenizer = load_tokenizer(self.folder / "tokenizer")
+        dropped = Counter(choice.dropped) + Counter({"no token": sum(fact["no_token"] for fact in facts)})
+        totals = {
+            "vocab_size": len(tokenizer),
+            "tokenizer_hash": choice.tokenizer_hash,
+            "unigram_entropy": entropy(counts),
+            "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
+            "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
+            "dropped": dict(dropped),
+        }
+        finish_store(workspace.folder, self.store, entries, totals)
+
+    def run(self, function: Callable[..., None], calls: Iterator[tuple[Any, ...]]) -> None:
+        """Run calls of a function on the workers."""
+        try:
+            for _ in map_calls(function, calls, self.workers, self.engine):
+                pass
+        except BrokenProcessPool:
+            raise ArgumentError(
+                "workers",
+                "a worker process was killed, probably because memory ran out; run the same command again with fewer "
+                "workers, down to 1 (finished parts are kept)",
+            ) from None
+
+    def is_chosen(self) -> bool:
+        """Whether step 2 is done; raises UserError where it was done with other settings."""
+        if (choice := self.workspace.choice) is None:
+            return False
+        keys = sorted(choice.settings.keys() | self.settings.keys())
+        if changed := [key for key in keys if choice.settings.get(key) != self.settings.get(key)]:
+            raise UserError(
+                f"{self.workspace.folder}: the first jobs had another {', '.join(changed)}; give the old value, or "
+                "remove that folder to start over"
+            )
+        return True
+
+    def encode_options(self, choice: Choice) -> EncodeOptions:
+        """How the parts are encoded."""
+        tokenizer = str(self.folder / "tokenizer")
+        return EncodeOptions(tokenizer, choice.tokenizer_hash, self.validation_fraction, self.seed)
+
+    def obtain_tokenizer(self, parts: list[Part]) -> "PreTrainedTokenizerBase":
+        """Load the tokenizer that was asked for, or learn one from the parts; it is saved in `tokenizer/`."""
+        if self.tokenizer.path is None:
+            options = asdict(self.tokenizer)
+            del options["path"]
+            tokenizer = learn_tokenizer(sample_to_learn(parts), **options)
+        else:
+            try:
+                tokenizer = load_tokenizer(self.tokenizer.path)
+                refuse_other_splitting(tokenizer, sample_to_learn(parts))
+            except UserError as error:
+                raise ArgumentError("tokenizer.path", str(error)) from None
+        tokenizer.save_pretrained(self.folder / "tokenizer")
+        return tokenizer
+
+    def refuse_too_small(self, train: list[Entry], validation: list[Entry]) -> None:
+        """Raise UserError where a split has fewer than two documents."""
+        if num_documents(train) < 2:
+            raise UserError(f"{self.sources[0]} leaves fewer than two documents to train on; give more text")
+        if num_documents(validation) < 2:
+            reason = (
+                f"{self.sources[0]} leaves fewer than two documents for validation; give more text or a larger share"
+            )
+            raise ArgumentError("validation_fraction", reason)
+
+
+def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> None:
+    """Raise UserError where a tokenizer encodes a sentence differently from its words one by one."""
+    sentences = [sentence for text in islice(texts, 100) for sentence in split_sentences(text)]
+    backend = tokenizer.backend_tokenizer
+    ids, offsets = Encoder(backend).encode(sentences)
+    expected = backend.encode_batch_fast(sentences, add_special_tokens=False)
+    for sentence, start, end, encoding in zip(sentences, offsets[:-1], offsets[1:], expected, strict=True):
+        if ids[start:end].tolist() != encoding.ids:
+            raise UserError(
+                f"{tokenizer.name_or_path} is not a WordPiece tokenizer like BERT's: it encodes {sentence[:60]!r} "
+                "differently from its single words; choose another, or give none to learn one"
+            )
+
+
+def sample_to_learn(parts: list[Part]) -> Iterator[str]:
+    """The kept texts that the vocabulary is learned from: all of a small corpus, every n-th of a large one.
+
+    The trainer keeps each distinct word in memory and is slow. On IMDB a vocabulary from every third review needs
+    0.02 % more tokens for other reviews, from every sixth 0.07 %, from every tenth 0.15 %.
+    """
+    size = sum(part.file("texts").stat().st_size for part in parts)
+    wanted = min(max(LEARNED_SHARE * size, LEAST_LEARNED), MOST_LEARNED)
+    texts = (text for part in parts for text in part.kept_texts())
+    return islice(texts, 0, None, math.ceil(size / wanted))
+
+
+def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:
+    """Group neighbouring shards so that each group has two documents, since a random segment needs another document."""
+    groups: list[list[Entry]] = [[]]
+    for shard in shards:
+        if num_documents(groups[-1]) >= 2:
+            groups.append([])
+        groups[-1].append(shard)
+    if len(groups) > 1 and num_documents(groups[-1]) < 2:
+        last = groups.pop()
+        groups[-1] += last
+    return groups
+
+
+def num_documents(shards: list[Entry]) -> int:
+    """The documents of some shards together."""
+    return sum(shard["documents"] for shard in shards)

@@ -1,0 +1,137 @@
+"""The workspace of `prepare`: the files that it keeps in `data.partial` until the store is complete.
+
+A part is a run of consecutive documents. Each stage of a part marks itself finished by writing its facts last, so that
+an interrupted `prepare` and array jobs on a shared file system skip what is done.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertpre.errors import UserError
+from bertpre.files import write_text
+
+SEPARATOR = "\0"  # between cleaned texts, which contain no control characters
+
+
+@dataclass(frozen=True)
+class Part:
+    """The files of one part, `part-00007.*`.
+
+    `texts`: the N cleaned texts. Arrays: `digests` (N, 2) and `bands` (N, 14) of the texts, uint64; `keep` (N,), bool,
+    the texts that are not duplicates; `counts` (V,), how often each token occurs in the training documents; `lines`
+    (L,), uint64, checksums of a sample of the sentences. Facts: `clean.json` and `encode.json`, one for each stage.
+    """
+
+    folder: Path
+    number: int
+
+    @property
+    def name(self) -> str:
+        """What the names of the part's files begin with."""
+        return f"part-{self.number:05d}"
+
+    def file(self, ending: str) -> Path:
+        """One of the part's files."""
+        return self.folder / f"{self.name}.{ending}"
+
+    def load(self, array: str) -> np.ndarray:
+        """Read one of the arrays."""
+        return np.load(self.file(f"{array}.npy"), allow_pickle=False)
+
+    def save(self, array: str, values: np.ndarray) -> None:
+        """Write one of the arrays."""
+        np.save(self.file(f"{array}.npy"), values, allow_pickle=False)
+
+    def texts(self) -> list[str]:
+        """The cleaned texts."""
+        content = self.file("texts").read_bytes().decode()
+        return content.split(SEPARATOR) if content else []
+
+    def save_texts(self, texts: list[str]) -> None:
+        """Write the cleaned texts."""
+        self.file("texts").write_bytes(SEPARATOR.join(texts).encode())
+
+    def kept_texts(self) -> list[str]:
+        """The cleaned texts that are kept."""
+        return list(compress(self.texts(), self.load("keep").tolist()))
+
+    def facts(self, stage: str) -> dict[str, Any] | None:
+        """What a stage (`clean`, `encode`) recorded when it finished; None before that."""
+        file = self.file(f"{stage}.json")
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def is_finished(self, stage: str, origin: str) -> bool:
+        """Whether a stage has finished on input with this digest."""
+        facts = self.facts(stage)
+        return facts is not None and facts["origin"] == origin
+
+    def begin(self, stage: str) -> None:
+        """Mark a stage as unfinished before its files are overwritten."""
+        self.file(f"{stage}.json").unlink(missing_ok=True)
+
+    def finish(self, stage: str, origin: str, facts: dict[str, Any]) -> None:
+        """Mark a stage as finished on input with this digest, and record its facts."""
+        write_text(self.file(f"{stage}.json"), json.dumps({"origin": origin, **facts}))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The decisions that need all cleaned parts: the documents to keep (`keep` of each part) and the tokenizer."""
+
+    origin: str  # digest of everything they depend on
+    parts: int  # number of parts, the held-out ones not counted
+    tokenizer_hash: str
+    dropped: dict[str, int]  # documents, by reason
+    settings: dict[str, Any]  # the caller's keys and values, to recognise jobs that were given others
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """All parts of a corpus: first those of its sources, then those of the held-out texts."""
+
+    folder: Path
+
+    def part(self, number: int) -> Part:
+        """One part's files."""
+        return Part(self.folder, number)
+
+    def save_counts(self, parts: int, held_out: int) -> None:
+        """Record how many parts the corpus and the held-out texts have."""
+        write_text(self.folder / "parts.json", json.dumps({"parts": parts, "held_out": held_out}))
+
+    def cleaned_parts(self) -> tuple[list[Part], list[Part]]:
+        """The parts of the corpus and of the held-out texts; raises UserError where some are not cleaned."""
+        file = self.folder / "parts.json"
+        if not file.exists():
+            run = self.folder.parent
+            raise UserError(f"nothing to merge in {run}: run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
+        counts = json.loads(file.read_text())
+        parts = [self.part(number) for number in range(counts["parts"] + counts["held_out"])]
+        refuse_unfinished([part for part in parts if part.facts("clean") is None])
+        return parts[: counts["parts"]], parts[counts["parts"] :]
+
+    @property
+    def choice(self) -> Choice | None:
+        """What was chosen among the cleaned parts; None before that."""
+        file = self.folder / "chosen.json"
+        return Choice(**json.loads(file.read_text())) if file.exists() else None
+
+    def save_choice(self, choice: Choice) -> None:
+        """Record what was chosen."""
+        write_text(self.folder / "chosen.json", json.dumps(asdict(choice)))
+
+    def forget_choice(self) -> None:
+        """Mark the choice as open again, before `keep` of the parts is overwritten."""
+        (self.folder / "chosen.json").unlink(missing_ok=True)
+
+
+def refuse_unfinished(parts: list[Part]) -> None:
+    """Raise UserError where there are parts that no job has finished."""
+    if parts:
+        numbers = ", ".join(str(part.number) for part in parts[:10]) + (", ..." if len(parts) > 10 else "")
+        raise UserError(f"{len(parts)} parts are not done ({numbers}): run the jobs again; finished parts are kept")

@@ -1,0 +1,170 @@
+"""StoreBuilder driven directly: what becomes of each document, and what another attempt does again."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertpre.data import sample
+from bertpre.data.audit import audit_store
+from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions, with_two_documents
+from bertpre.data.cleaning import clean_text
+from bertpre.data.corpus import TextSource
+from bertpre.data.sentences import split_sentences
+from bertpre.data.store import open_shards, read_store_manifest
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
+
+TEXTS = [document.text for document in sample.generate("train", 120)]
+OPTIONS = TokenizerOptions(vocab_size=512, lowercase=True, max_length=64)
+
+
+def write_texts(file: Path, texts: list[str]) -> TextSource:
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return TextSource(str(file))
+
+
+def builder(folder: Path, sources: list[TextSource], **changes: object) -> StoreBuilder:
+    folder.mkdir(exist_ok=True)
+    options = {"tokenizer": OPTIONS, "validation_fraction": 0.2, "seed": 3, "workers": 1, "part_characters": 5000}
+    return StoreBuilder(folder=folder, sources=sources, **options | changes)
+
+
+def stored(run: StoreBuilder, split: str) -> list[tuple[int, ...]]:
+    """The token ids of every document of a split."""
+    documents = []
+    for shard in open_shards(run.store, split):
+        offsets = shard.sentences[shard.documents]
+        documents += [tuple(shard.tokens[start:end].tolist()) for start, end in pairwise(offsets)]
+    return documents
+
+
+def encoded(run: StoreBuilder, texts: list[str]) -> list[tuple[int, ...]]:
+    """The token ids of the texts as the stock tokenizer gives them."""
+    tokenizer = load_tokenizer(run.folder / "tokenizer")
+    documents = [split_sentences(clean_text(text)) for text in texts]
+    return [sum((tuple(tokenizer.encode(s, add_special_tokens=False)) for s in document), ()) for document in documents]
+
+
+def test_every_document_is_in_one_split_in_order(tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)])
+    run.build()
+    train, validation = stored(run, "train"), stored(run, "validation")
+    expected = encoded(run, TEXTS)
+    assert [document for document in expected if document in set(train)] == train
+    assert [document for document in expected if document in set(validation)] == validation
+    assert len(train) + len(validation) == len(expected) == len({*train, *validation})
+    assert 8 <= len(validation) <= 40  # four standard deviations around 24
+    tokens = np.concatenate([np.array(document) for document in train])
+    shares = np.bincount(tokens)[np.unique(tokens)] / len(tokens)
+    manifest = read_store_manifest(run.store)
+    assert manifest["unigram_entropy"] == pytest.approx(-(shares * np.log(shares)).sum())
+    assert not (tmp_path / "run" / "data.partial").exists()
+    assert {file.name.split(".")[-1] for file in run.store.iterdir()} == {"npy", "json"}
+
+
+def test_duplicates_of_earlier_sources_and_of_all_held_out_texts_are_dropped(tmp_path: Path) -> None:
+    first = replace(write_texts(tmp_path / "a.jsonl", TEXTS), limit=100)
+    second = write_texts(tmp_path / "b.jsonl", [*TEXTS[90:], "A text that is only here.", "short"])
+    write_texts(tmp_path / "test.jsonl", ["elsewhere"] * 110 + TEXTS[:7])
+    held_out = first.held_out(str(tmp_path / "test.jsonl"))  # the limit of the source does not apply to it
+    run = builder(tmp_path / "run", [first, second], held_out=held_out, min_characters=10)
+    run.build()
+    assert read_store_manifest(run.store)["dropped"] == {"held out": 7, "duplicate": 10, "too short": 1}
+    assert sorted(stored(run, "train") + stored(run, "validation")) == sorted(
+        encoded(run, [*TEXTS[7:], "A text that is only here."])
+    )
+
+
+def test_a_weight_repeats_training_documents_only(tmp_path: Path) -> None:
+    sources = [write_texts(tmp_path / "a.jsonl", TEXTS[:60]), write_texts(tmp_path / "b.jsonl", TEXTS[60:])]
+    run = builder(tmp_path / "run", [sources[0], replace(sources[1], weight=2)])
+    run.build()
+    train, validation = stored(run, "train"), stored(run, "validation")
+    once, twice = (set(encoded(run, texts)) for texts in (TEXTS[:60], TEXTS[60:]))
+    assert {train.count(document) for document in once & {*train}} == {1}
+    assert {train.count(document) for document in twice & {*train}} == {2}
+    assert len(validation) == len(set(validation))
+    assert read_store_manifest(run.store)["documents"] == 120
+
+
+def test_jobs_share_both_steps_and_write_the_same_store(tmp_path: Path) -> None:
+    source = write_texts(tmp_path / "a.jsonl", TEXTS)
+    jobs, alone = (builder(tmp_path / name, [source], settings={"corpus.limit": None}) for name in ("jobs", "alone"))
+    for step, ending in (("clean", "texts"), ("encode", "lines.npy")):
+        assert jobs.run_share(0, 2) == step
+        written = sorted(file.name for file in jobs.workspace.folder.glob(f"*.{ending}"))
+        assert written == [f"part-{number:05d}.{ending}" for number in range(0, 2 * len(written), 2)]
+        with pytest.raises(UserError, match=r"parts are not done \(1, 3, "):
+            jobs.merge()
+        assert jobs.run_share(1, 2) == step
+        assert jobs.merge() == (step == "encode")
+    alone.build()
+    assert read_store_manifest(jobs.store) == read_store_manifest(alone.store)  # with the checksums of all files
+
+
+def test_jobs_with_other_settings_are_refused(tmp_path: Path) -> None:
+    first = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)], settings={"corpus.limit": None})
+    first.clean()
+    first.choose()
+    other = replace(first, settings={"corpus.limit": 7})
+    for step in (other.merge, lambda: other.run_share(0, 1)):
+        with pytest.raises(UserError, match="the first jobs had another corpus.limit; give the old value"):
+            step()
+
+
+def test_another_attempt_decides_again_if_the_options_changed(tmp_path: Path) -> None:
+    near = [f"{text} The end, said somebody." for text in TEXTS[:30]]
+    source = write_texts(tmp_path / "a.jsonl", TEXTS + near)
+    changes = [{"near_duplicates": True}, {"tokenizer": replace(OPTIONS, vocab_size=256)}, {"seed": 4}]
+    for number, change in enumerate(changes):
+        again, fresh = (builder(tmp_path / f"{name}{number}", [source], **change) for name in ("again", "fresh"))
+        first = builder(again.folder, [source])
+        first.clean()
+        first.choose()
+        first.encode()
+        again.build()
+        fresh.build()
+        assert read_store_manifest(again.store) == read_store_manifest(fresh.store)
+
+
+def test_messages_name_the_argument_or_the_source(tmp_path: Path) -> None:
+    source = write_texts(tmp_path / "a.jsonl", TEXTS[:20])
+    with pytest.raises(ArgumentError, match="validation_fraction: .* leaves fewer than two documents") as caught:
+        builder(tmp_path / "few", [source], validation_fraction=1e-6).build()
+    assert caught.value.argument == "validation_fraction"
+    with pytest.raises(UserError, match="fewer than two documents to train on"):
+        builder(tmp_path / "none", [source], validation_fraction=1 - 1e-6).build()
+    with pytest.raises(ArgumentError, match="tokenizer.path: no tokenizer in"):
+        builder(tmp_path / "path", [source], tokenizer=replace(OPTIONS, path=str(tmp_path / "nowhere"))).build()
+    with pytest.raises(UserError, match=r"corpus: .*b.jsonl \(split train\) contains no text"):
+        builder(tmp_path / "empty", [write_texts(tmp_path / "b.jsonl", ["<br/>"])]).build()
+
+
+def test_the_audit_of_some_shards_estimates_the_number_of_pairs(tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)])
+    run.build()
+    options = {"max_length": 48, "seed": 0, "short_seq_prob": 0.1, "random_next_prob": 0.5}
+    metrics = audit_store(run.store, kind="nsp", **options)
+    assert len(open_shards(run.store, "train")) > 2
+    tokens = sum(map(len, stored(run, "train")))
+    assert 0.7 * tokens / 45 < metrics["pairs"] < 2.5 * tokens / 45
+    assert "lengths_tell" in metrics and "lengths_tell" not in audit_store(run.store, kind="none", **options)
+    lengths = sorted(map(len, stored(run, "train")))
+    assert (metrics["tokens_in_document"]["smallest"], metrics["tokens_in_document"]["largest"]) == (
+        lengths[0],
+        lengths[-1],
+    )
+
+
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
+def test_joining_small_shards_loses_none(documents: list[int]) -> None:
+    shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
+    groups = with_two_documents(shards)
+    assert [shard for group in groups for shard in group] == shards
+    assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
