@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 try:
     import fcntl
@@ -34,7 +34,9 @@ FREE = (
     "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
 )  # fmt: skip
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")  # torchrun's, then MPI's
+P = ParamSpec("P")
 T = TypeVar("T")
+Stage = Callable[Concatenate[Recipe, P], T]
 
 
 def claim(recipe: Recipe) -> Path:
@@ -82,22 +84,22 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
         )
 
 
-def one_at_a_time(stage: Callable[..., T]) -> Callable[..., T]:
+def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
     """Let a stage work only where no other process does; of several processes of one training the first one asks.
 
     The lock is the folder's own, leaves no file and goes with the process. Raises UserError where it is taken.
     """
 
     @functools.wraps(stage)
-    def alone(recipe: Recipe, *arguments: Any) -> T:
+    def alone(recipe: Recipe, *arguments: P.args, **options: P.kwargs) -> T:
         folder = Path(recipe.output_dir)
         is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
         if not is_first or fcntl is None or not folder.is_dir():
-            return stage(recipe, *arguments)
+            return stage(recipe, *arguments, **options)
         handle = os.open(folder, os.O_RDONLY)
         try:
             take_lock(handle, folder)
-            return stage(recipe, *arguments)
+            return stage(recipe, *arguments, **options)
         finally:
             os.close(handle)
 
