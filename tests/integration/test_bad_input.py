@@ -57,7 +57,7 @@ def files(folder: Path) -> None:
         (["training.max_step=1"], ["unknown key 'training.max_step'", "did you mean 'training.max_steps'?"]),
         (["training.phases.0.max_lenght=8"], ["'training.phases.0.max_lenght'", "'training.phases.max_length'"]),
         (["training.budget=soon"], ["training.budget", "write 90s, 45m, 1.5h or 2d", "'soon'"]),
-        (["training"], ["override 'training': write key=value"]),
+        (["training"], ["training: is not an override; write key=value"]),
         (["corpus.path={folder}/none"], ["corpus.path", "there is no file or folder", "{folder}/none"]),
         (["corpus.path={folder}/empty"], ["corpus.path", "holds no data file", "known endings: .parquet"]),
         (["corpus.path={folder}/other"], ["corpus.text_column", "no column 'text'", "its columns are body, stars"]),
@@ -93,7 +93,7 @@ def test_a_mistake_is_one_message_and_nothing_is_lost(
         ("{recipe}seed: 3\n", ["key 'seed' is given twice"]),
         ("{recipe}speed: 3\n", ["unknown key 'speed'", "did you mean 'seed'?"]),
         ("output_dir: [", ["cannot be read as YAML"]),
-        ("", ["a recipe is a mapping"]),
+        ("", ["a recipe must be a mapping"]),
     ],
 )
 def test_a_broken_recipe_is_one_message(text: str, words: list[str], tiny_recipe: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_broken_recipe_is_one_message(text: str, words: list[str], tiny_recipe
 def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
     assert_refused(
         run_cli("run", tmp_path / "none.yaml"),
-        "neither a file, nor a run directory, nor one of the shipped",
+        "there is no such recipe; give a file, a run directory or a shipped recipe",
         "quickstart",
     )
 
