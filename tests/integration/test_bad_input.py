@@ -69,7 +69,7 @@ def files(folder: Path) -> None:
         (["corpus.path={folder}/one.txt", "corpus.split=train"], ["corpus", "fewer than two documents"]),
         (["tokenizer.path={folder}/none"], ["no tokenizer in '{folder}/none'"]),
         (["output_dir={folder}/file/run"], ["output_dir", "cannot be written", "output_dir=FOLDER"]),
-        (["output_dir={folder}/used"], ["output_dir", "holds something else than a run", "output_dir=FOLDER"]),
+        (["output_dir={folder}/used"], ["output_dir", "is neither empty nor a run directory", "output_dir=FOLDER"]),
     ],
 )
 def test_a_mistake_is_one_message_and_nothing_is_lost(

@@ -1,4 +1,4 @@
-"""The run directory: claimed before anything is written; another recipe's run stays as it is."""
+"""The run directory: claimed before anything is written; another recipe's run is left unchanged."""
 
 from pathlib import Path
 
@@ -29,11 +29,11 @@ def test_claiming_leaves_a_recipe_that_loads_again_unchanged(tiny_recipe: Path) 
     assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
 
-def test_folders_above_are_made(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_parent_folders_are_created(tiny_recipe: Path, tmp_path: Path) -> None:
     assert claim(load(tiny_recipe, f"output_dir={tmp_path}/a/b/c")).is_dir()
 
 
-def test_a_place_under_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_a_folder_below_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
     for place in ("file", "file/run"):
         message = refused(load(tiny_recipe, f"output_dir={tmp_path / place}"))
@@ -42,11 +42,11 @@ def test_a_place_under_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Pat
     assert (tmp_path / "file").read_text() == "content"
 
 
-def test_a_folder_with_something_else_is_left_alone(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_unchanged(tiny_recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("years of work")
     before = tree_hash(tmp_path)
-    assert "holds something else than a run" in refused(load(tiny_recipe))
+    assert "is neither empty nor a run directory" in refused(load(tiny_recipe))
     assert tree_hash(tmp_path) == before
 
 
@@ -96,7 +96,7 @@ def test_a_later_stage_freezes_what_earlier_ones_would_read(override: str, tiny_
 
 
 @pytest.mark.parametrize("override", ["training.log_every=7", "checkpoint.every=7", "training.wandb_project=films"])
-def test_what_changes_no_number_may_always_change(override: str, tiny_recipe: Path) -> None:
+def test_keys_that_do_not_affect_the_weights_may_always_change(override: str, tiny_recipe: Path) -> None:
     folder = claim(load(tiny_recipe))
     for artefact in ARTEFACTS.values():
         (folder / artefact).mkdir()
@@ -113,8 +113,8 @@ def test_a_finished_run_may_be_moved(tiny_recipe: Path, tmp_path: Path) -> None:
     assert load_run(tmp_path / "moved")[1] == recipe
 
 
-def test_a_folder_without_a_recipe_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no run directory"):
+def test_a_folder_without_a_recipe_is_not_a_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a run directory"):
         load_run(tmp_path)
 
 
