@@ -91,6 +91,15 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("corpus=null", "corpus"),
         ("corpus.path=null", "corpus.path"),
         ("corpus=sample", "corpus"),
+        ("corpus.weight=1.5", "corpus.weight: must be a fraction of the documents, up to 1, or a whole number"),
+        ("corpus.weight=0", "corpus.weight"),
+        ("training.masked_lm_prob_end=0.16", "training.masked_lm_prob_end: must not be above masked_lm_prob (0.15)"),
+        ("training.mask_split=[0.8, 0.1, 0.2]", "training.mask_split: the three fractions must add up to 1"),
+        ("finetune.micro_batch_size=5", "finetune.batch_size: must be a multiple of micro_batch_size (5), not 32"),
+        ("finetune.metric=pearson", "finetune.metric: for classification use one of accuracy, f1, matthews, loss"),
+        ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
+        ("finetune={path: sample, task: tokens, text_pair_column: b}", "finetune.text_pair_column: is not for"),
+        ("finetune.label_column=[a, b]", "finetune.label_column: a list of columns is for the task multi_label"),
     ],
 )
 def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: Path) -> None:
@@ -150,6 +159,9 @@ def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, m
         ("corpus.name=20231101.en", "corpus.name", "20231101.en"),
         ("finetune.path=sample", "finetune.path", "sample"),
         ("corpus.limit=", "corpus.limit", None),
+        ("corpus.weight=0.25", "corpus.weight", 0.25),
+        ("corpus.weight=3", "corpus.weight", 3.0),
+        ("training.masked_lm_prob_end=0.1", "training.masked_lm_prob_end", 0.1),
     ],
 )
 def test_an_override_sets_one_key(override: str, key: str, value: object, tmp_path: Path) -> None:
@@ -162,10 +174,26 @@ def test_a_number_in_an_override_picks_from_a_list(tmp_path: Path) -> None:
     assert [phase.max_length for phase in recipe.training.phases] == [128, 64]
 
 
-@pytest.mark.parametrize("override", ["seed", "=1", "seed.x=1", "training.phases.3.max_length=64", "seed=[1"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed",
+        "=1",
+        "seed.x=1",
+        "training.phases.1.max_length=64",
+        "training.phases.1=64",
+        "training.phases.x.max_length=64",
+        "seed=[1",
+    ],
+)
 def test_an_override_that_fits_nowhere_is_refused(override: str, tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]")
     assert override.split("=")[0].split(".")[0] in mistake(tmp_path, text, override)
+
+
+def test_a_run_directory_stands_for_its_own_recipe(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL)
+    assert load_recipe(str(tmp_path)) == load_recipe(str(tmp_path / "recipe.yaml"))
 
 
 def test_overrides_do_not_leak_into_the_next_recipe(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The run directory: claimed before anything is written; another recipe's run is left unchanged."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,17 @@ import pytest
 from bertpre.errors import UserError
 from bertpre.files import write_text
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.run_directory import ARTEFACTS, claim, is_finished, load_run, read_results, write_manifest, write_results
+from bertpre.run_directory import (
+    ARTEFACTS,
+    claim,
+    is_finished,
+    load_run,
+    model_of,
+    one_at_a_time,
+    read_results,
+    write_manifest,
+    write_results,
+)
 from tests.helpers import tree_hash
 
 
@@ -128,6 +140,46 @@ def test_results_and_manifest_gather_the_stages(tmp_path: Path) -> None:
     assert not is_finished(tmp_path, "finetune")
     write_manifest(tmp_path, "pretrain", {"commit": "abc"})
     assert '"commit": "abc"' in (tmp_path / "manifest.json").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_only_one_process_works_in_a_run_directory(tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load(tiny_recipe)
+    claim(recipe)
+
+    @one_at_a_time
+    def work(recipe: Recipe, then: Callable[[], str] = lambda: "done") -> str:
+        return then()
+
+    def work_again() -> str:
+        return work(recipe)
+
+    with pytest.raises(UserError, match="output_dir: another process is using .*; wait for it"):
+        work(recipe, work_again)
+    assert work(recipe, then=lambda: "done") == "done"  # the lock ended with the refused one
+    assert [path.name for path in Path(recipe.output_dir).iterdir()] == ["recipe.yaml"]
+
+    def work_as_second_process() -> str:
+        monkeypatch.setenv("RANK", "1")
+        return work(recipe)
+
+    assert work(recipe, work_as_second_process) == "done"  # a process of the same group needs no lock
+
+
+def test_the_model_of_a_run_directory_is_its_folder(tiny_recipe: Path) -> None:
+    folder = claim(load(tiny_recipe))
+    assert model_of(str(folder)) == str(folder / "model")
+    assert model_of(str(folder), "tokenizer") == str(folder / "tokenizer")
+    assert model_of("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
+
+
+def test_a_write_replaces_the_file_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_text(file, "old")
+    with file.open() as reader:
+        write_text(file, "new")
+        assert reader.read() == "old"  # never part of both
+    assert file.read_text() == "new"
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
