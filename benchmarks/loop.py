@@ -1,9 +1,9 @@
-"""A turn of the whole pretraining loop next to the bare training step; prints one JSON line.
+"""Compare a step of the whole pretraining loop with the bare training step; prints one JSON line.
 
 python benchmarks/loop.py [ROUNDS]        (default: 9 rounds of 10 steps each, in turns; medians are reported)
 
 Recipe imdb-mini-cpu's model, batch and optimizer on the embedded corpus. The loop fetches, masks and moves batches,
-counts targets, measures accuracies, and looks at each gradient; log lines, evaluations and checkpoints are not in it.
+counts targets, measures accuracies and checks each gradient; log lines, evaluations and checkpoints are left out.
 """
 
 import json

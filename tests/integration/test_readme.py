@@ -52,7 +52,7 @@ def test_every_bertpre_command_parses() -> None:
                 check_recipe([parsed["recipe"], *(parsed["overrides"] or [])])
 
 
-def test_a_command_that_does_not_exist_would_be_noticed() -> None:
+def test_a_command_that_does_not_exist_is_noticed() -> None:
     with pytest.raises(AssertionError, match="fly"):
         parse(["fly", "RECIPE"])
     for arguments in (["export", "RUN_DIR", "--into", "bert"], ["push", "RUN_DIR"]):
