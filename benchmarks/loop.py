@@ -3,7 +3,7 @@
 python benchmarks/loop.py [ROUNDS]        (default: 9 rounds of 10 steps each, in turns; medians are reported)
 
 Recipe imdb-mini-cpu's model, batch and optimizer on the embedded corpus. The loop fetches, masks and moves batches,
-counts targets, measures accuracies and checks each gradient; log lines, evaluations and checkpoints are left out.
+counts targets, measures accuracies and checks each gradient; log lines, evaluations and checkpoints are not included.
 """
 
 import json

@@ -79,7 +79,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     """Set one `section.key=value` in place; a number selects from a list (`training.phases.0.max_length=64`)."""
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise UserError(f"{override}: is not an override; write key=value, e.g. training.max_steps=100")
+        raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
     *parents, last = key.split(".")
     target: Any = values
     for part in parents:

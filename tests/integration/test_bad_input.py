@@ -57,7 +57,7 @@ def files(folder: Path) -> None:
         (["training.max_step=1"], ["unknown key 'training.max_step'", "did you mean 'training.max_steps'?"]),
         (["training.phases.0.max_lenght=8"], ["'training.phases.0.max_lenght'", "'training.phases.max_length'"]),
         (["training.budget=soon"], ["training.budget", "write 90s, 45m, 1.5h or 2d", "'soon'"]),
-        (["training"], ["training: is not an override; write key=value"]),
+        (["training"], ["override 'training': write key=value"]),
         (["corpus.path={folder}/none"], ["corpus.path", "there is no file or folder", "{folder}/none"]),
         (["corpus.path={folder}/empty"], ["corpus.path", "holds no data file", "known endings: .parquet"]),
         (["corpus.path={folder}/other"], ["corpus.text_column", "no column 'text'", "its columns are body, stars"]),

@@ -98,7 +98,7 @@ def test_two_runs_in_one_folder_are_refused(tiny_run: Path, tmp_path: Path) -> N
         done = run_cli(*arguments)
         one.kill()
     assert done.returncode == 2
-    assert "another process is using" in done.stderr
+    assert "another process trains in" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert tree_hash(target) == before
     assert run_cli(*arguments).returncode == 0  # the lock went with its process

@@ -154,7 +154,7 @@ def test_only_one_process_works_in_a_run_directory(tiny_recipe: Path, monkeypatc
     def work_again() -> str:
         return work(recipe)
 
-    with pytest.raises(UserError, match="output_dir: another process is using .*; wait for it"):
+    with pytest.raises(UserError, match="output_dir: another process trains in .*; wait for it"):
         work(recipe, work_again)
     assert work(recipe, then=lambda: "done") == "done"  # the lock ended with the refused one
     assert [path.name for path in Path(recipe.output_dir).iterdir()] == ["recipe.yaml"]
