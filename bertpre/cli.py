@@ -57,7 +57,8 @@ def a_recipe_and_fractions(
     recipe: RecipeName,
     overrides: Overrides = None,
     fractions: Annotated[
-        Any, typer.Option(parser=parse_fractions, metavar="NUMBERS", help="Fractions of the labels, with commas.")
+        Any,
+        typer.Option(parser=parse_fractions, metavar="NUMBERS", help="Fractions of the labels, separated by commas."),
     ] = "0.004,0.02,0.1,1",
 ) -> None: ...
 
