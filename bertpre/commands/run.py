@@ -1,5 +1,6 @@
 """`bertpre run` and `bertpre quickstart`: all stages in order; finished ones are skipped."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from bertpre.commands.evaluate import evaluate
@@ -12,7 +13,9 @@ from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, write_report
 from bertpre.run_directory import claim, is_finished
 
-STAGES = {"prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate}
+STAGES: dict[str, Callable[[Recipe], object]] = {
+    "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
+}  # fmt: skip
 
 
 def run(recipe: Recipe) -> Path:
