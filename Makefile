@@ -1,8 +1,8 @@
-# `make quickstart` and `make test` work on a fresh clone: each makes .venv first.
+# Every target works on a fresh clone: it makes .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test test-slow lint clean
+.PHONY: quickstart check test test-slow schema clean
 
 quickstart: .venv/installed
 	$(BIN)/bertpre quickstart
@@ -13,9 +13,13 @@ test: .venv/installed-test
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow
 
-lint: .venv/installed
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+check: .venv/installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy bertpre
+
+schema: .venv/installed
+	$(BIN)/python -c "from bertpre.recipe import json_schema; print(json_schema(), end='')" > recipes/schema.json
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -24,6 +28,10 @@ lint: .venv/installed
 
 .venv/installed-test: .venv/installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
 	touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""`accelerate launch [...] finetune.py RECIPE [key=value ...]`: the same as `bertpre finetune`, on many processes."""
+"""`accelerate launch [...] finetune.py RECIPE [key=value ...]` is `bertpre finetune` on many processes."""
 
 from bertpre.cli import launched
 

@@ -1,4 +1,4 @@
-"""`accelerate launch [...] pretrain.py RECIPE [key=value ...]`: the same as `bertpre pretrain`, on many processes."""
+"""`accelerate launch [...] pretrain.py RECIPE [key=value ...]` is `bertpre pretrain` on many processes."""
 
 from bertpre.cli import launched
 

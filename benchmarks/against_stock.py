@@ -1,12 +1,12 @@
-"""A training step of bertpre next to those of the stock classes, and the memory it takes; prints one JSON line.
+"""Compare a training step of bertpre with steps of the stock classes, time and memory; prints one JSON line.
 
 python benchmarks/against_stock.py [ROUNDS]        (default: 5; the variants take turns, medians are reported)
 
-All train networks of one size with AdamW on full pairs with 15 % masked, dropout 0.1; each in a process of its own:
+All train networks of one size with AdamW on full pairs with 15 % masked, dropout 0.1, each in its own process:
 - stock_fp32: BertForPreTraining as most people run it (not measured on a GPU);
-- stock_bf16_compiled: as an expert would, with sdpa, bf16 autocast, torch.compile and a fused optimizer;
-- stock_modernbert: ModernBertForMaskedLM with full attention, run like that (measured on a GPU);
-- bertpre: fp32 masters and a bf16 copy, scores of the vocabulary at masked positions only, torch.compile;
+- stock_bf16_compiled: as an expert would run it, with sdpa, bf16 autocast, torch.compile and a fused optimizer;
+- stock_modernbert: ModernBertForMaskedLM with full attention, run the same way (measured on a GPU);
+- bertpre: fp32 masters and a bf16 copy, vocabulary logits at masked positions only, torch.compile;
 - bertpre_modern: the same for architecture "modern" (measured on a GPU).
 """
 
@@ -41,7 +41,7 @@ VARIANTS = {
     "cpu": ("stock_fp32", "stock_bf16_compiled", "bertpre"),
     "cuda": ("stock_bf16_compiled", "stock_modernbert", "bertpre", "bertpre_modern"),
 }
-MODERN = {"intermediate_size": 2048, "hidden_act": "gelu"}  # GeGLU's third matrix makes up for the width
+MODERN = {"intermediate_size": 2048, "hidden_act": "gelu"}  # GeGLU has a third matrix, so it is narrower
 
 
 def bertpre_config(name: str, sizes: dict[str, int]) -> BertPreConfig:
@@ -60,7 +60,7 @@ def stock_model(name: str, sizes: dict[str, int]) -> nn.Module:
 
 
 def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
-    """A variant of a shape, and a batch as it wants it."""
+    """A variant of a shape, and a batch in its format."""
     torch.manual_seed(0)
     device, batch_size, length, sizes = SHAPES[shape]
     batch = {
@@ -83,7 +83,7 @@ def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
 
 
 def work(name: str, shape: str) -> None:
-    """One variant: a step for each line read, answered with the seconds of its phases; at the end the peak memory."""
+    """Run one step of a variant for each line read, print the seconds of its phases, and finally the peak memory."""
     variant, batch = prepare(name, shape)
     for _ in range(WARM_UP_STEPS):  # compiles, then fills the optimizer's state
         variant.step(batch)
@@ -96,7 +96,7 @@ def work(name: str, shape: str) -> None:
 
 
 def take_turns(shape: str, rounds: int) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
-    """Median seconds of the phases of a step, and of all of it, and the peak memory in MB of each variant."""
+    """Each variant's median seconds of a step and of its phases, and its peak memory in MB."""
     workers, rows = {}, {}
     for name in VARIANTS[SHAPES[shape][0]]:
         command = [sys.executable, __file__, name, shape]
@@ -105,7 +105,7 @@ def take_turns(shape: str, rounds: int) -> tuple[dict[str, dict[str, float]], di
         rows[name] = []
     for _ in range(rounds):
         for name, worker in workers.items():
-            time.sleep(0.5)  # the one before has come to rest
+            time.sleep(0.5)  # let the previous worker become idle
             print(file=worker.stdin, flush=True)
             phases = json.loads(worker.stdout.readline())
             rows[name].append(phases | {"all": sum(phases.values())})
@@ -115,7 +115,7 @@ def take_turns(shape: str, rounds: int) -> tuple[dict[str, dict[str, float]], di
 
 
 def measure(shape: str, rounds: int) -> dict[str, object]:
-    """Tokens a second, ratios, shares of a bf16 matrix product's rate, and what else is reported of a shape."""
+    """A shape's results: tokens per second, ratios, fractions of the rate of a bf16 matrix product, and more."""
     device, batch_size, length, sizes = SHAPES[shape]
     medians, memory = take_turns(shape, rounds)
     rates = {name: batch_size * length / seconds["all"] for name, seconds in medians.items()}

@@ -1,4 +1,4 @@
-"""Held-out MLM loss after equal time: bertpre next to Trainer with its defaults; prints one JSON line.
+"""Compare the held-out MLM loss of bertpre and of Trainer's defaults after equal time; prints one JSON line.
 
 python benchmarks/against_trainer.py IMDB_FOLDER [MINUTES]        (default: 10 minutes each, one after the other)
 
@@ -41,7 +41,7 @@ VARIANTS = {"modern": ["model.intermediate_size=688"], "bert": ["model.intermedi
 
 
 def bertpre(*arguments: object) -> None:
-    """Run a verb in a process of its own."""
+    """Run a command in its own process."""
     command = [sys.executable, "-c", "from bertpre.cli import main; main()", *map(str, arguments)]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
@@ -65,7 +65,7 @@ def held_out_loss(model: PreTrainedModel, held_out: list[dict[str, torch.Tensor]
 
 
 class Deadline(TrainerCallback):
-    """Ends a training after so many seconds."""
+    """Ends a training after a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""How fast pairs are cut, looked up and masked next to how fast the model consumes them; prints one JSON line.
+"""Compare how fast pairs are cut, looked up and masked with how fast the model reads them; prints one JSON line.
 
 python benchmarks/collator.py [EPOCHS]        (default: 5; one process, one core for the data, medians are reported)
 
@@ -24,7 +24,7 @@ DOCUMENTS, STEPS = 13_000, 15
 
 
 def random_shard() -> Shard:
-    """Documents of 12 sentences and 300 tokens in the mean."""
+    """Documents of 12 sentences and, on average, 300 tokens."""
     generator = np.random.default_rng(0)
     documents = generator.geometric(1 / 12, DOCUMENTS)
     sentences = 1 + generator.poisson(24, documents.sum())
@@ -33,7 +33,7 @@ def random_shard() -> Shard:
 
 
 def measure_data(epoch: int) -> dict[str, float]:
-    """Tokens a second over a whole epoch: the plan with the look-up, the collator alone, and all of it."""
+    """Tokens per second over a whole epoch: planning with look-up, the collator alone, and both."""
     dataset = PairDataset([random_shard()], LENGTH, seed=0)
     special_ids = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
     collate = MaskingCollator(VOCABULARY, special_ids, np.arange(5, VOCABULARY), LENGTH, MASKED_SHARE)
@@ -47,7 +47,7 @@ def measure_data(epoch: int) -> dict[str, float]:
 
 
 def measure_model() -> float:
-    """Positions a second of the training step."""
+    """Positions per second of the training step."""
     variant = build(*VARIANTS["bf16_copy_eager"])
     batch = random_batch(BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE)
     seconds = [sum(variant.step(batch).values()) for _ in range(STEPS)]

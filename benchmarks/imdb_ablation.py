@@ -1,11 +1,11 @@
-"""What pretraining choices are worth at equal time on IMDB, measured by what few labels then teach.
+"""Compare pretraining choices at equal time on IMDB, by fine-tuning on few labels.
 
 python benchmarks/imdb_ablation.py IMDB_FOLDER OUTPUT_DIR [VARIANT ...]        (default: every variant)
 
 Each variant is the recipe imdb-mini-cpu with other keys: pretraining for BUDGET, then fine-tuning on 2,500 labelled
-reviews with three seeds, validated on 2,500 others, of other films. The test split is not read. Prints one JSON line
-for each variant: validation MLM loss (of its own masks), NSP or SOP accuracy, steps, tokens, validation accuracy. A
-variant that is finished is not trained again.
+reviews with three seeds, validated on 2,500 reviews of other films. The test split is not read. Prints one JSON line
+per variant: validation MLM loss (of its own masks), NSP or SOP accuracy, steps, tokens, validation accuracy. A
+finished variant is not trained again.
 """
 
 import json
@@ -32,12 +32,12 @@ VARIANTS: dict[str, list[str]] = {
     "adamw": ["training.optimizer=adamw", "training.learning_rate=1e-3"],
     "lamb": ["training.optimizer=lamb", "training.learning_rate=5e-3"],
     "no pretraining": ["finetune.init=random"],
-    "recipe, seed 1": ["seed=1"],  # what chance does
+    "recipe, seed 1": ["seed=1"],  # variation by chance
 }
 
 
 def bertpre(verb: str, folder: str, output: Path, overrides: list[str]) -> None:
-    """Run one verb of the recipe."""
+    """Run one command on the recipe."""
     code = "from bertpre.cli import main; main()"
     paths = [f"corpus.path={folder}", f"finetune.path={folder}", f"output_dir={output}"]
     command = [sys.executable, "-c", code, verb, "imdb-mini-cpu", *paths, f"training.budget={BUDGET}", *overrides]
@@ -45,7 +45,7 @@ def bertpre(verb: str, folder: str, output: Path, overrides: list[str]) -> None:
 
 
 def measure(folder: str, output: Path, name: str) -> dict[str, object]:
-    """Train one variant and read off its figures."""
+    """Train one variant and return its results."""
     overrides = [*FEW_LABELS, *VARIANTS[name]]
     data = [override for override in overrides if override.startswith(("pairs.", "seed="))]
     prepared, run = output / "-".join(["prepared", *data]), output / name

@@ -2,8 +2,8 @@
 
 python benchmarks/imdb_baselines.py [FOLDER OR HUB ID]        (default: stanfordnlp/imdb)
 
-Beside the test accuracy, trained on all training reviews, those on a tenth of the training split when the other nine
-train: drawn review by review, and in blocks of 125 neighbours, which review the same films.
+Reports the test accuracy after training on all training reviews, and the accuracy on a tenth of the training split
+after training on the other nine: drawn review by review, and in blocks of 125 neighbours, which review the same films.
 """
 
 import json
@@ -19,7 +19,7 @@ BLOCKS = {"reviews": 1, "blocks": 125}
 
 
 def accuracy(predict: Predictor, examples: Examples) -> float:
-    """The share of examples that are told right."""
+    """Accuracy."""
     return float((predict(examples).argmax(1) == examples.labels).mean())
 
 

@@ -1,9 +1,9 @@
-"""What a pretrained encoder's features tell of sentiment, layer by layer, untuned; prints one JSON line.
+"""Probe a pretrained encoder's features for sentiment, layer by layer, without tuning; prints one JSON line.
 
 python benchmarks/imdb_features.py RUN_DIR [FOLDER OR HUB ID]        (default: stanfordnlp/imdb)
 
-Reviews of the training split only. For the embeddings and for each layer: the mean norm of a token's vector, and the
-accuracy of a logistic regression on the mean over tokens; beside them TF-IDF words on the same reviews.
+Uses reviews of the training split only. For the embeddings and for each layer: the mean norm of a token's vector, and
+the accuracy of a logistic regression on the mean over tokens. For comparison: TF-IDF words on the same reviews.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""A run that is killed at random moments and resumed, next to one that is not; prints one JSON line.
+"""Compare a run that is killed at random moments and resumed with an uninterrupted run; prints one JSON line.
 
 python benchmarks/kills.py [RECIPE] [key=value ...] [--kills 20] [--seed 0] [--steps 400]
 
-Both pretrain the recipe as it is shipped, compiled and on all cores, but for a fixed number of steps in place of its
-budget, and save every second step. SIGKILL comes a random time after a start, also while bertpre starts; every other
-one waits from there for the next checkpoint that is being written.
+Both pretrain the shipped recipe, compiled and on all cores, for a fixed number of steps instead of its budget, and save
+every second step. SIGKILL comes a random time after a start, also while bertpre starts. Every second kill then waits
+until the next checkpoint is being written.
 """
 
 import argparse
@@ -24,13 +24,13 @@ FIGURES = ("loss", "mlm_accuracy", "grad_norm", "learning_rate", "tokens")
 
 
 def bertpre(verb: str, arguments: list[str], folder: Path) -> subprocess.Popen:
-    """Start a verb in a process of its own."""
+    """Start a command in its own process."""
     command = [sys.executable, "-c", "from bertpre.cli import main; main()", verb, *arguments, f"output_dir={folder}"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def finish(verb: str, arguments: list[str], folder: Path) -> tuple[float, float]:
-    """Let a verb come to its end; returns its seconds, and those until its first step was saved."""
+    """Run a command to its end; returns its seconds, and the seconds until its first step was saved."""
     start, process, first = time.perf_counter(), bertpre(verb, arguments, folder), 0.0
     while process.poll() is None:
         if not first and newest(folder) > "step-00000000":
@@ -46,13 +46,13 @@ def weights(folder: Path) -> str:
 
 
 def logged(folder: Path) -> list[list[float]]:
-    """The figures of all log lines that are no times."""
+    """The metrics of all log lines, without times and speeds."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [[row["step"], *(row.get(name) for name in FIGURES)] for row in rows]
 
 
 def killed_run(arguments: list[str], folder: Path, kills: int, longest: float, draw: random.Random) -> dict[str, int]:
-    """Start, kill, start again, and at last let it end; returns how often it was in what."""
+    """Start, kill and restart a run, and finally let it end; counts what each kill interrupted."""
     happened = {"while_starting": 0, "while_writing": 0, "while_training": 0}
     for number in range(kills):
         before, left_over = newest(folder), being_written(folder)
@@ -72,7 +72,7 @@ def killed_run(arguments: list[str], folder: Path, kills: int, longest: float, d
 
 
 def being_written(folder: Path) -> tuple[tuple[str, int], ...]:
-    """The checkpoint that is half written, if there is one, with the number of its folder on the disk."""
+    """The partly written checkpoint, if there is one, with its folder's inode number."""
     partial = (folder / "checkpoints").glob("*.partial")
     return tuple((path.name, path.stat().st_ino) for path in partial if path.exists())
 
@@ -97,7 +97,7 @@ def main() -> None:
         for folder in (whole, killed):
             finish("prepare", arguments, folder)
         seconds, startup = finish("pretrain", arguments, whole)
-        # Short enough for the steps to suffice for all of them.
+        # Short enough that the steps last for all kills.
         longest = startup + (seconds - startup) / given.kills / 2
         happened = killed_run(arguments, killed, given.kills, longest, random.Random(given.seed))
         line = {"benchmark": "kills", "recipe": given.recipe, "steps": given.steps, "kills": given.kills, **happened}

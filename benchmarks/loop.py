@@ -1,4 +1,4 @@
-"""A turn of the whole pretraining loop next to the bare training step; prints one JSON line.
+"""Compare a step of the whole pretraining loop with the bare training step; prints one JSON line.
 
 python benchmarks/loop.py [ROUNDS]        (default: 9 rounds of 10 steps each, in turns; medians are reported)
 

@@ -1,9 +1,9 @@
-"""`prepare` on all of IMDB next to the tokenizer alone and to an in-memory builder; prints one JSON line.
+"""Compare `prepare` on all of IMDB with the tokenizer alone and an in-memory builder; prints one JSON line.
 
     python benchmarks/prepare_imdb.py [FOLDER OR HUB ID] [COPIES] [ROUNDS]     (default: stanfordnlp/imdb 1 3)
 
-Each measurement is a process of its own, so that its peak memory is its own (with its worker processes'). They take
-turns; medians are reported. COPIES gives the corpus several times over, each copy's texts made different.
+Each measurement is a process of its own, so its peak memory (with its worker processes') is its own. They take turns;
+medians are reported. COPIES repeats the corpus, with each copy's texts made different.
 """
 
 import json
@@ -57,7 +57,7 @@ def prepare(folder: str) -> dict[str, float]:
 
 
 def tokenizer_alone(folder: str) -> dict[str, float]:
-    """`encode_batch_fast` of the tokenizers library on the same texts, which lie in memory, on all cores."""
+    """`encode_batch_fast` of the tokenizers library on the same texts, in memory, on all cores."""
     from tokenizers import Tokenizer
 
     texts = read_texts_of(folder)
@@ -70,7 +70,7 @@ def tokenizer_alone(folder: str) -> dict[str, float]:
 
 
 def in_memory(folder: str) -> dict[str, float]:
-    """What a script does in an hour: all texts in a list, sentences at ". ", one tokenizer call each, Python lists."""
+    """A quickly written script: all texts in a list, sentences at ". ", one tokenizer call each, Python lists."""
     from transformers import BertTokenizer
 
     tokenizer = BertTokenizer.from_pretrained(f"{folder}/tokenizer")
@@ -89,7 +89,7 @@ def read_texts_of(folder: str) -> list[str]:
 
 
 def measured(name: str, folder: Path) -> dict[str, float]:
-    """Run one of the functions in a process of its own; adds the peak memory of it and its workers, in MB."""
+    """Run one of the functions in its own process; adds its peak memory, with its workers', in MB."""
     code = f"import json, benchmarks.prepare_imdb as b; print(json.dumps(b.{name}({str(folder)!r})))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         peak = 0
@@ -101,7 +101,7 @@ def measured(name: str, folder: Path) -> dict[str, float]:
 
 
 def memory(process: psutil.Process) -> int:
-    """Bytes of a process and those it started; what several share is counted once."""
+    """Memory of a process and of those it started, in bytes; shared memory counts once."""
     total = 0
     for member in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):

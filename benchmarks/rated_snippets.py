@@ -1,4 +1,4 @@
-"""A task that nothing here was tuned on: how people rated sentences, -4 to 4, as CSV files for `bertpre`.
+"""Write a task that no choice was tuned on, sentences rated by people from -4 to 4, as CSV files for `bertpre`.
 
 python benchmarks/rated_snippets.py FOLDER OUTPUT_DIR
 

@@ -1,4 +1,4 @@
-"""What a resume costs at the first and at the billionth token; prints one JSON line.
+"""Measure a resume at the first and at the billionth token; prints one JSON line.
 
 python benchmarks/resume_cost.py [TOKENS]        (default: 1,000,000,000, which takes 2 GB of disk)
 
@@ -76,7 +76,7 @@ def main(tokens: int) -> None:
         place = Path(name)
         make_store(place / "data", tokens)
         last = PairDataset(open_shards(place / "data", "train"), LENGTH, seed=0).groups - 1
-        resume(place, Position())  # the files are in memory from here on, for both
+        resume(place, Position())  # from here on the files are in memory, for both
         line = {"benchmark": "resume_cost", "tokens": tokens}
         line |= {"at_the_start": resume(place, Position()), "at_the_end": resume(place, Position(0, 0, last, 1000))}
         print(json.dumps(line | {"hardware": hardware()}))

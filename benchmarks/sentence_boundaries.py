@@ -1,11 +1,11 @@
-"""Sentence boundaries on real reviews, labelled by hand, next to other segmenters; prints one JSON line.
+"""Compare sentence segmenters on real reviews labelled by hand; prints one JSON line.
 
     pip install pysbd syntok blingfire
     python benchmarks/sentence_boundaries.py [FOLDER OR HUB ID]        (default: stanfordnlp/imdb)
 
 sentence_boundaries.json says where the sentences end in the first 900 cleaned characters of 72 reviews of the split
-"unsupervised": the rules were mended on sample 1 and measured once on sample 2. A boundary is right where the end of a
-sentence is at the very character. Speed is in characters a second, on 2,000 whole reviews, one core.
+"unsupervised": the rules were improved on sample 1 and measured once on sample 2. A boundary is correct if the sentence
+ends at exactly that character. Speed is in characters per second, on 2,000 whole reviews, one core.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ ROUNDS, REVIEWS = 5, 2000
 
 
 def split_naively(text: str) -> list[str]:
-    """What most scripts do."""
+    """A split as most scripts do it."""
     return re.split(r"(?<=\.) ", text.replace("\n", " "))
 
 
 def segmenters() -> dict[str, Segmenter]:
-    """bertpre's, the naive one, and those of the other libraries that are installed."""
+    """bertpre's segmenter, the naive one, and those of the installed libraries."""
     found: dict[str, Segmenter] = {"bertpre": split_sentences, "split_at_full_stop": split_naively}
     if importlib.util.find_spec("pysbd"):
         import pysbd
@@ -56,7 +56,7 @@ def segmenters() -> dict[str, Segmenter]:
 
 
 def ends_of(text: str, split: Segmenter) -> set[int]:
-    """Where the sentences end, but for the last; white space is not counted, as segmenters treat it differently."""
+    """The ends of all sentences but the last, not counting white space, which segmenters treat differently."""
     ends, letters = set(), 0
     for sentence in split(text):
         letters += len("".join(sentence.split()))

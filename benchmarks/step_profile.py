@@ -1,9 +1,9 @@
-"""Where a training step of bertpre goes on a CPU; prints one JSON line.
+"""Profile a training step of bertpre on a CPU; prints one JSON line.
 
 python benchmarks/step_profile.py [SHAPE]        (default: base; or mini, mini_8k, as in against_stock.py)
 
-Shares of the time of three steps, by torch's profiler with a mark for each loop that torch.compile wrote. A loop
-belongs to the first group below that its name speaks of; loops that fuse two groups count for the first.
+Fractions of the time of three steps, by torch's profiler with a mark for each loop that torch.compile wrote. A loop
+belongs to the first group below that its name contains; loops that fuse two groups count for the first.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A training step of recipe imdb-mini-cpu as bertpre does it on a CPU, next to autocast and sdpa; prints one JSON line.
+"""Compare bertpre's training step of recipe imdb-mini-cpu on a CPU with autocast and sdpa; prints one JSON line.
 
 python benchmarks/training_step.py [ROUNDS]        (default: 9; the variants take turns, medians are reported)
 """
@@ -99,7 +99,7 @@ def random_batch(batch_size: int, length: int, vocab_size: int, masked_share: fl
 def take_turns(
     variants: dict[str, tuple[Variant, dict[str, torch.Tensor]]], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Median seconds of the phases of a step, and of all of it, of each variant on its batch."""
+    """Each variant's median seconds of a step and of its phases."""
     for variant, batch in variants.values():
         variant.step(batch), variant.step(batch)  # compiles, then fills the optimizers' state
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
@@ -111,7 +111,7 @@ def take_turns(
 
 
 def hardware(device: str = "cpu") -> dict[str, object]:
-    """What a figure belongs to."""
+    """The machine and versions that a measurement belongs to."""
     on_gpu = device == "cuda"
     gflops = round(measured_flops(torch.device(device), torch.bfloat16, 8192 if on_gpu else 1024) / 1e9)
     name = torch.cuda.get_device_name() if on_gpu else cpu_name()
@@ -119,12 +119,12 @@ def hardware(device: str = "cpu") -> dict[str, object]:
 
 
 def shares(phases: dict[str, float]) -> dict[str, float]:
-    """Each phase's share of a step."""
+    """Each phase's fraction of a step."""
     return {name: round(seconds / phases["all"], 3) for name, seconds in phases.items() if name != "all"}
 
 
 def measure(rounds: int) -> dict[str, object]:
-    """Median seconds of a step, and each variant's share of bertpre's own."""
+    """Median seconds of a step, and each variant's ratio to bertpre's own."""
     batch = random_batch(BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE)
     phases = take_turns({name: (build(*choices), batch) for name, choices in VARIANTS.items()}, rounds)
     medians = {name: seconds["all"] for name, seconds in phases.items()}

@@ -1,242 +1,236 @@
-"""The command line: `bertpre VERB RECIPE key=value ...`; each verb is imported when it is called."""
+"""The command line: a table of commands; each command is imported when it is called."""
 
 import errno
+import functools
+import importlib
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated
+from importlib import metadata
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from bertpre.errors import UserError
 
-app = typer.Typer(
-    help="Pretrain a BERT from raw text to a fine-tuned, Hub-ready encoder.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-SECONDS_TO_SPEAK = 10
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's file, or the name of a shipped one.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="E.g. training.max_steps=100")]
+SECONDS_FOR_MAIN_PROCESS = 10
 
 
-@app.callback()
-def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
-    """Options of every verb; `main` reads --debug itself, wherever it stands."""
-
-
-@app.command()
-def quickstart(output_dir: Annotated[str, typer.Option(help="A new folder for the run.")] = "runs/quickstart") -> None:
-    """Every stage on the embedded corpus: minutes on two cores, no network."""
-    from bertpre.commands.run import quickstart
-
-    quickstart(output_dir)
-
-
-@app.command()
-def prepare(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    shard: Annotated[str | None, typer.Option(help="JOB/JOBS, e.g. 2/8: this job's share, for array jobs.")] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="What needs the shares of all jobs.")] = False,
-) -> None:
-    """Corpus -> tokenizer -> store of token ids."""
-    from bertpre.commands.prepare import prepare
-    from bertpre.recipe import load_recipe
-
-    prepare(load_recipe(recipe, overrides), shard, merge)
-
-
-@app.command()
-def pretrain(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """Store -> pretrained model; goes on from the last checkpoint."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)  # before torch is imported: a mistake in the recipe shows at once
-    from bertpre.commands.pretrain import pretrain
-
-    pretrain(loaded)
-
-
-@app.command()
-def finetune(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """Pretrained model + labelled texts -> classifier."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.finetune import finetune
-
-    finetune(loaded)
-
-
-@app.command()
-def evaluate(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """The classifier on the test split."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.evaluate import evaluate
-
-    evaluate(loaded)
-
-
-@app.command()
-def baseline(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """Bags of words and the network without pretraining, on the same examples, in one table."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.baseline import baseline
-
-    baseline(loaded)
-
-
-@app.command()
-def curve(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    fractions: Annotated[str, typer.Option(help="Shares of the labels, with commas.")] = "0.004,0.02,0.1,1",
-) -> None:
-    """Accuracy with few labels and with all, pretrained and not."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.curve import curve
-
+def parse_fractions(text: str) -> tuple[float, ...]:
+    """The numbers in `0.02,0.1,1`; raises UserError where one is not a number."""
     try:
-        shares = tuple(float(share) for share in fractions.split(","))
+        return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--fractions {fractions}: write shares with commas, e.g. 0.02,0.1,1") from None
-    curve(loaded, shares)
+        raise UserError(f"--fractions {text}: write fractions separated by commas, e.g. 0.02,0.1,1") from None
 
 
-@app.command()
-def suite(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """Every task of GLUE, with the official figures and their average."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.suite import suite
-
-    suite(loaded)
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A recipe file, a run directory, or the name of a shipped recipe.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Recipe keys to set: training.max_steps=100")
+]
+RunDirectory = Annotated[str, typer.Argument(metavar="RUN_DIR", help="The directory of a finished run.")]
 
 
-@app.command()
-def probe(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any masked language model.")],
-    texts: Annotated[str | None, typer.Option(help="A file with one text a line; a run's held-out text.")] = None,
-    pairs: Annotated[str | None, typer.Option(help="BLiMP's JSONL: a file or a folder.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many texts.")] = 100,
-    max_length: Annotated[int, typer.Option(min=8, help="Tokens of each text.")] = 128,
-) -> None:
-    """Pseudo-perplexity, accuracy by word frequency, acceptability of sentence pairs."""
-    from bertpre.commands.probe import probe
-
-    probe(model, texts, pairs, limit, max_length)
+# Each signature declares the arguments of one or more commands; `caller` passes them to the function by name.
+def an_output_dir(
+    output_dir: Annotated[str, typer.Option(help="A new folder for the run.")] = "runs/quickstart",
+) -> None: ...
 
 
-@app.command()
-def predict(
+def a_recipe(recipe: RecipeName, overrides: Overrides = None) -> None: ...
+
+
+def a_recipe_in_jobs(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="JOB/JOBS", help="Do this job's share of the work: 2/8 is job 2 of 8.")
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Run the steps that need every job's output.")] = False,
+) -> None: ...
+
+
+def a_recipe_and_fractions(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fractions: Annotated[
+        Any,
+        typer.Option(parser=parse_fractions, metavar="NUMBERS", help="Fractions of the labels, separated by commas."),
+    ] = "0.004,0.02,0.1,1",
+) -> None: ...
+
+
+def a_model_and_texts(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any text classifier.")],
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="By default lines of stdin.")] = None,
-    file: Annotated[str | None, typer.Option(help="A file with one text a line.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text, with all probabilities.")] = False,
-) -> None:
-    """Label and probability of texts."""
-    from bertpre.commands.predict import predict
-
-    predict(model, texts or [], file, as_json)
-
-
-@app.command()
-def run(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """prepare -> pretrain -> finetune -> evaluate -> report; finished stages are skipped."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.run import run
-
-    run(loaded)
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Default: the lines of standard input.")
+    ] = None,
+    file: Annotated[str | None, typer.Option(help="Texts: one per line, or CSV, TSV, JSON lines, Parquet.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per text, with all probabilities.")
+    ] = False,
+) -> None: ...
 
 
-@app.command()
-def show(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """The resolved recipe with every default, the model's size, and the figures of the run so far."""
-    from bertpre.commands.show import show
-    from bertpre.recipe import load_recipe
-
-    show(load_recipe(recipe, overrides))
-
-
-@app.command()
-def doctor(recipe: RecipeName, overrides: Overrides = None) -> None:
-    """What this machine can do, and whether the prepared data is whole and sound; changes nothing."""
-    from bertpre.recipe import load_recipe
-
-    loaded = load_recipe(recipe, overrides)
-    from bertpre.commands.doctor import doctor
-
-    doctor(loaded)
+def a_model_to_probe(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any masked language model.")],
+    texts: Annotated[
+        str | None, typer.Option(help="A file with one text per line. Default: the run's held-out text.")
+    ] = None,
+    pairs: Annotated[str | None, typer.Option(help="Sentence pairs in BLiMP's JSONL: a file or a folder.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of texts.")] = 100,
+    max_length: Annotated[int, typer.Option(min=8, help="Maximum number of tokens per text.")] = 128,
+) -> None: ...
 
 
-@app.command()
-def export(
-    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
-    to: Annotated[str, typer.Option(help="bert, modernbert, bertpre or onnx.")],
-    output_dir: Annotated[str | None, typer.Option(help="A new folder; by default RUN_DIR/export-TO.")] = None,
-) -> None:
-    """Write the run's models as stock Hugging Face folders, or as ONNX."""
-    from bertpre.commands.export import export
-
-    export(run_dir, to, output_dir)
+def a_run_to_export(
+    run_dir: RunDirectory,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx.")],
+    output_dir: Annotated[str | None, typer.Option(help="A new folder. Default: RUN_DIR/export-FORMAT.")] = None,
+) -> None: ...
 
 
-@app.command()
-def push(
-    run_dir: Annotated[str, typer.Argument(metavar="RUN_DIR")],
-    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID")],
+def a_run_to_push(
+    run_dir: RunDirectory,
+    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="The repository on the Hub: you/your-model.")],
     private: Annotated[bool, typer.Option("--private", help="Make the repository private.")] = False,
-    license: Annotated[str, typer.Option(help="The card's licence, e.g. mit.")] = "unknown",
-    only: Annotated[str | None, typer.Option(help="encoder or classifier; by default both.")] = None,
-) -> None:
-    """Push the stock export and a model card to the Hub."""
-    from bertpre.commands.push import push
+    license: Annotated[str, typer.Option(help="The licence on the model card, e.g. mit.")] = "unknown",
+    only: Annotated[str | None, typer.Option(help="encoder or classifier. Default: both.")] = None,
+) -> None: ...
 
-    push(run_dir, repo_id, private, license, only)
+
+class Command(NamedTuple):
+    """A row of the table: the command's name, its function, its arguments and its help."""
+
+    name: str
+    function: str  # module:function in bertpre.commands
+    arguments: Callable[..., None]
+    help: str
+    examples: tuple[str, ...]
+
+
+COMMANDS = (
+    Command("quickstart", "run:quickstart", an_output_dir,
+            "Run every stage on the embedded corpus. Takes minutes on two cores and needs no network.",
+            ("quickstart", "quickstart --output-dir runs/first")),
+    Command("run", "run:run", a_recipe,
+            "Run every stage of a recipe, then write the report. Finished stages are skipped.",
+            ("run imdb-mini-cpu", "run own-text corpus.path='notes/**/*.txt' finetune.path=labels.csv")),
+    Command("show", "show:show", a_recipe,
+            "Print every key of a recipe and its meaning. Also prints the model's size and the run's results so far.",
+            ("show quickstart", "show imdb-base training.max_steps=1000", "show runs/quickstart")),
+    Command("doctor", "doctor:doctor", a_recipe,
+            "Check the machine, the data, the labels, memory and time. Writes nothing.",
+            ("doctor imdb-base",)),
+    Command("prepare", "prepare:prepare", a_recipe_in_jobs,
+            "Clean the corpus, learn the tokenizer, store the token ids.",
+            ("prepare imdb-base", "prepare imdb-base --shard 1/8", "prepare imdb-base --merge")),
+    Command("pretrain", "pretrain:pretrain", a_recipe,
+            "Pretrain the model on the prepared data. An interrupted run resumes from its last checkpoint.",
+            ("pretrain imdb-base", "pretrain quickstart training.budget=5m")),
+    Command("finetune", "finetune:finetune", a_recipe,
+            "Fine-tune the pretrained model on labelled texts.",
+            ("finetune imdb-base", "finetune own-text finetune.init=runs/own-text output_dir=runs/again")),
+    Command("evaluate", "evaluate:evaluate", a_recipe,
+            "Measure the fine-tuned model on the test split.",
+            ("evaluate imdb-base", "evaluate runs/quickstart")),
+    Command("baseline", "baseline:baseline", a_recipe,
+            "Train baselines on the same examples. "
+            "Compares bag-of-words models and the same network without pretraining.",
+            ("baseline imdb-mini-cpu",)),
+    Command("curve", "curve:curve", a_recipe_and_fractions,
+            "Measure accuracy with few labels and with all. Compares the model with and without pretraining.",
+            ("curve imdb-mini-cpu", "curve imdb-mini-cpu finetune.seeds=3 --fractions 0.02,0.1")),
+    Command("suite", "suite:suite", a_recipe,
+            "Fine-tune on every GLUE task. Reports the official metrics and their average.",
+            ("suite glue finetune.init=RUN_DIR", "suite glue suite.tasks=[mrpc,rte]")),
+    Command("predict", "predict:predict", a_model_and_texts,
+            "Print the label and its probability for each text.",
+            ('predict runs/quickstart "A fine film."', "predict runs/quickstart --file reviews.csv --json")),
+    Command("probe", "probe:probe", a_model_to_probe,
+            "Measure a masked language model. "
+            "Reports pseudo-perplexity, accuracy by word frequency, and acceptability of sentence pairs.",
+            ("probe runs/quickstart", "probe google-bert/bert-base-uncased --texts texts.txt --limit 500")),
+    Command("export", "export:export", a_run_to_export,
+            "Convert a run to stock Hugging Face folders or ONNX.",
+            ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),
+    Command("push", "push:push", a_run_to_push,
+            "Push the stock export and a model card to the Hub.",
+            ("push runs/quickstart you/your-model --license mit", "push runs/quickstart you/films --only classifier")),
+)  # fmt: skip
+
+
+def caller(command: Command) -> Callable[..., None]:
+    """A function with the command's signature that imports the command and calls it."""
+
+    @functools.wraps(command.arguments)
+    def call(**arguments: Any) -> None:
+        if "overrides" in arguments:  # before torch is imported: a mistake in the recipe shows at once
+            from bertpre.recipe import load_recipe
+
+            arguments["recipe"] = load_recipe(arguments["recipe"], arguments.pop("overrides"))
+        module, _, function = command.function.partition(":")
+        getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
+
+    return call
+
+
+def print_version(wanted: bool) -> None:
+    """Print the installed version and end, where `--version` is given."""
+    if wanted:
+        print(f"bertpre {metadata.version('bertpre')}")
+        raise typer.Exit
+
+
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Pretrain a BERT from raw text to a fine-tuned, Hub-ready encoder."""  # `guarded` reads --debug, wherever it is
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.callback()(options)
+for row in COMMANDS:
+    examples = "\n".join(["\b", "Examples:", *(f"  bertpre {example}" for example in row.examples)])
+    app.command(row.name, help=row.help, epilog=examples)(caller(row))
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one message and exit status 2; `--debug` shows the traceback."""
-    debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    guarded(lambda: app(arguments), debug)
+    """Entry point of `bertpre` and of `python -m bertpre`."""
+    guarded(lambda arguments: app(arguments, prog_name="bertpre"))
 
 
-def launched(verb: str) -> None:
-    """Entry point of `pretrain.py` and `finetune.py`, which `accelerate launch` starts once a process."""
+def launched(name: str) -> None:
+    """Entry point of `pretrain.py` and `finetune.py`, which `accelerate launch` starts once per process."""
     from bertpre.launch import start_missing_processes
 
-    def call() -> None:
+    def call(arguments: list[str]) -> None:
         start_missing_processes()
-        app([verb, *arguments], prog_name=f"{verb}.py")
+        app([name, *arguments], prog_name=f"{name}.py")
 
+    guarded(call)
+
+
+def guarded(call: Callable[[list[str]], object]) -> None:
+    """Call with the command line's arguments; exit with status 2 and one message after a user's mistake or a full disk.
+
+    `--debug` shows the traceback instead. Of several processes the main one speaks first.
+    """
     debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    guarded(call, debug)
-
-
-def guarded(call: Callable[[], object], debug: bool) -> None:
-    """Run `call`; turn a UserError, or a full disk, into one message, from the main process where all met it."""
     try:
-        call()
+        call([argument for argument in sys.argv[1:] if argument != "--debug"])
     except (UserError, OSError) as error:
         is_full = getattr(error, "errno", None) == errno.ENOSPC
         if debug or not (is_full or isinstance(error, UserError)):
             raise
-        full = "the disk is full; make room and run the same command again: it goes on with what is finished"
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(SECONDS_TO_SPEAK)  # the main process ends before, and the launcher then ends this one
+            time.sleep(SECONDS_FOR_MAIN_PROCESS)  # the main process reports first; its launcher then ends this one
+        full = "the disk is full; make room and run the same command again: finished work is kept"
         print(f"error: {full if is_full else error}", file=sys.stderr)
         sys.exit(2)

@@ -1,10 +1,10 @@
-"""Errors that are a user's to mend, and how others are quoted in them."""
+"""The error for a user's mistake, and how other errors are quoted in it."""
 
 
 class UserError(Exception):
-    """A mistake in what the user gave; the message names the key or file and the remedy. The CLI exits with 2."""
+    """A user's mistake; the message names the key or file and the remedy. The command line exits with status 2."""
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its class where it has none."""
+    """The first line of an error's message, or the name of its class if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

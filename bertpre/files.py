@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and their checksums."""
+"""Atomic writes, and checksums."""
 
 import hashlib
 import uuid
@@ -12,7 +12,7 @@ def file_checksum(file: Path) -> str:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replace a file whole: a killed process leaves the old one or the new one, and so do several at once."""
+    """Replace a file atomically: if the process is killed, or several write at once, one whole version is left."""
     partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
     content = text.encode()
     try:

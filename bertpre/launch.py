@@ -1,4 +1,4 @@
-"""What `accelerate launch` leaves to the script it starts: the processes it was asked for on CPUs."""
+"""Start the processes that `accelerate launch` was asked for but does not start on CPUs."""
 
 import os
 import re
@@ -11,24 +11,25 @@ SET_BY_LAUNCHERS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_
 
 
 def start_missing_processes() -> None:
-    """Start this script again on as many processes as `accelerate launch` was asked for, where it started only one.
+    """Start this script again on as many processes as `accelerate launch` was asked for, if it started only one.
 
-    Without a GPU it always does (huggingface/accelerate issue 2741), and on one thread at that: a run on "two
-    processes" would use half of the cores and say nothing. Replaces this process, or returns where nothing is missing.
+    Without a GPU it always starts one, on one thread (huggingface/accelerate issue 2741): a run on "two processes"
+    would silently use half of the cores. Replaces this process, or returns where no process is missing.
     Raises UserError for several machines, which accelerate cannot start without a GPU.
     """
     import psutil
 
     parent = psutil.Process().parent()
-    asked = options_of_launch(parent.cmdline() if parent else [], sys.argv[0])
-    if asked is None or any(name in os.environ for name in SET_BY_LAUNCHERS):
+    options = options_of_launch(parent.cmdline() if parent else [], sys.argv[0])
+    if options is None or any(name in os.environ for name in SET_BY_LAUNCHERS):
         return
-    if "num_processes" not in asked and "MASTER_ADDR" in os.environ:  # accelerate sets it where several are wanted
-        asked = configuration(asked.get("config_file"))
-    processes, machines = int(asked.get("num_processes", 1)), int(asked.get("num_machines", 1))
+    if "num_processes" not in options and "MASTER_ADDR" in os.environ:  # accelerate sets it for several processes
+        processes, machines = configured_sizes(options.get("config_file"))
+    else:
+        processes, machines = int(options.get("num_processes", 1)), int(options.get("num_machines", 1))
     if machines > 1:
         raise UserError(
-            "without a GPU `accelerate launch` starts one process on each machine; start this script on each with "
+            "accelerate launch: starts only one process per machine without a GPU; start this script on each with "
             "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
         )
     if processes > 1:
@@ -50,9 +51,9 @@ def is_accelerate(command: list[str]) -> bool:
     return any(Path(part).name.startswith("accelerate") for part in command)
 
 
-def configuration(file: str | None) -> dict[str, int]:
+def configured_sizes(file: str | None) -> tuple[int, int]:
     """The numbers of processes and machines in a file of `accelerate config`, by default the user's own."""
     from accelerate.commands.config.config_args import load_config_from_file
 
     config = load_config_from_file(file)
-    return {"num_processes": config.num_processes, "num_machines": config.num_machines}
+    return config.num_processes, config.num_machines

@@ -1,4 +1,4 @@
-"""The machine a run lands on: device, precision, compiler, and the manifest that says what was used."""
+"""What depends on the machine: device, precision, compiler, determinism, and the facts for `manifest.json`."""
 
 import ctypes
 import logging
@@ -21,24 +21,24 @@ PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accel
 
 
 def start_accelerator() -> Accelerator:
-    """Join the other processes, if there are any, and keep the libraries' chatter off the screen."""
+    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    has_gpu = torch.cuda.is_available()  # Apple's has no fp64, which sums are kept in: its CPU is used
-    if has_gpu:  # gradients can be NaN (pytorch issue 196678), and each new length costs a plan (FunASR issue 3704)
+    has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
+    if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
     else:
         keep_freed_memory()
-    return Accelerator(cpu=not has_gpu)  # else two processes without a GPU are two strangers
+    return Accelerator(cpu=not has_gpu)  # without cpu=True, processes without a GPU do not find each other
 
 
 def keep_freed_memory() -> None:
-    """Keep what a training step frees for the next one, where the C library is glibc.
+    """Make glibc keep freed memory for the next training step.
 
-    It returns large blocks, such as the scores of the vocabulary, to the kernel, which then clears every page anew:
-    46,000 of them a step where the vocabulary has 30,522 words (docs/architecture.md).
+    By default it returns large blocks, such as the vocabulary logits, to the kernel, which clears every page again:
+    46,000 pages per step for a vocabulary of 30,522 (docs/architecture.md).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt:
@@ -48,7 +48,7 @@ def keep_freed_memory() -> None:
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The type of the arithmetic: `auto` is bf16 where the device multiplies it natively, else fp16 (GPU) or fp32."""
+    """The arithmetic type; `auto` is bf16 where the device multiplies it natively, else fp16 (GPU) or fp32 (CPU)."""
     if precision == "auto":
         without_bf16 = "fp16" if device.type == "cuda" else "fp32"
         precision = "bf16" if has_native_bf16(device) else without_bf16
@@ -64,35 +64,32 @@ def has_native_bf16(device: torch.device) -> bool:
 
 
 def cpu_flags() -> set[str]:
-    """The instruction sets of the processor, as Linux names them; empty where that cannot be known."""
-    lines = read_text("/proc/cpuinfo").splitlines()
-    return next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
+    """The processor's instruction sets, by their Linux names; empty on other systems."""
+    return set((cpu_info("flags") or "").split())
 
 
 def cpu_name() -> str:
     """The processor's name."""
-    lines = read_text("/proc/cpuinfo").splitlines()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
+    return cpu_info("model name") or platform.processor()
 
 
-def read_text(path: str) -> str:
-    """A file's text, or nothing where there is no such file."""
+def cpu_info(name: str) -> str | None:
+    """The first processor's value of a field in /proc/cpuinfo; None on systems without it."""
     try:
-        return Path(path).read_text()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return ""
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), None)
 
 
 NO_COMPILER = (
-    "torch.compile is off, for want of a compiler (g++; on a GPU gcc and Triton) or of Python's headers (python3-dev); "
-    "training will be slower"
+    "torch.compile is off because a compiler (g++; on a GPU gcc and Triton) or Python's headers (python3-dev) are "
+    "missing; training will be slower"
 )
 
 
 def can_compile(device: torch.device) -> bool:
-    """Whether torch.compile has what it needs: Python's headers, and Triton and a C, or on a CPU a C++ compiler."""
+    """Whether torch.compile finds Python's headers and a compiler: C++ for a CPU, C and Triton for a GPU."""
     if sys.platform == "linux" and not Path(sysconfig.get_path("include"), "Python.h").exists():
         return False
     if device.type == "cuda":
@@ -102,45 +99,45 @@ def can_compile(device: torch.device) -> bool:
 
 
 def choose_compile(setting: str | bool, device: torch.device) -> bool:
-    """Whether to compile: `auto` where there is a compiler, and a line says so where there is none."""
+    """Whether to compile; `auto` compiles where there is a compiler and logs a warning where there is none."""
     if setting == "auto" and not can_compile(device):
         logger.warning(NO_COMPILER)
     return can_compile(device) if setting == "auto" else bool(setting)
 
 
-# FLOPs of a training of about four minutes: on 2 cores that multiply bf16 (measured), and on one large GPU (a guess).
+# FLOPs of about four minutes of training: on 2 cores that multiply bf16 (measured), on one large GPU (estimated).
 FOUR_MINUTES = {"cpu": 3e13, "cuda": 3e16}
 
 
 def choose_deterministic(setting: str | bool, device: torch.device) -> bool:
-    """Whether sums are always added in the same order: `auto` on a CPU, where that costs nothing measurable.
+    """Whether to add gradients in a fixed order; `auto` does so on a CPU, where no cost was measurable.
 
-    A GPU's deterministic kernels are slower, by how much was not measured yet.
+    The cost of a GPU's deterministic kernels has not been measured yet.
     """
     return device.type == "cpu" if setting == "auto" else bool(setting)
 
 
 def set_deterministic(enabled: bool) -> None:
-    """Let torch add gradients in a fixed order, or, where that is False, in the order in which threads arrive.
+    """Let torch add gradients in a fixed order, or (False) in whatever order the threads arrive.
 
-    Compiled for a CPU, gradients of embeddings are otherwise added with atomic operations by several threads: two runs
-    of the same recipe part in the sixth digit after fifty steps.
+    Compiled for a CPU, several threads add the gradients of embeddings with atomic operations: without a fixed order,
+    the losses of two runs of one recipe differ in the sixth digit after fifty steps.
     """
     if enabled and torch.cuda.is_available():
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it, before its first product
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
     torch.use_deterministic_algorithms(enabled)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that costs time
+    torch.utils.deterministic.fill_uninitialized_memory = False  # only a debugging aid, and slow
 
 
 def is_worth_compiling(flops: float, device: torch.device) -> bool:
-    """Whether a training of so many FLOPs is a long one: compiling costs a minute or two and saves about a quarter.
+    """Whether training takes long enough to compile: compiling costs a minute or two and saves about a quarter.
 
-    A fixed number for each kind of device, so that the same training is compiled on every process and every time.
+    `flops` is of the whole training. The limit is fixed per kind of device, so every process and every run agree.
     """
     return flops > FOUR_MINUTES.get(device.type, 0.0)
 
 
-# FLOP/s of dense matrix products in bf16 (fp16 where there is no bf16), from NVIDIA's data sheets; the first that is
+# FLOP/s of dense matrix products in bf16 (fp16 on GPUs without bf16), from NVIDIA's data sheets. The first key that is
 # part of the device's name counts.
 GPU_PEAKS = {
     "B200": 2250e12, "GH200": 989e12, "H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12,
@@ -150,7 +147,7 @@ GPU_PEAKS = {
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
-    """The most FLOP/s a training step could reach: measured on a CPU, from a table on a GPU, None where it lacks."""
+    """The device's peak FLOP/s: measured on a CPU, from a table on a GPU, None for GPUs that it lacks and for fp32."""
     if device.type == "cpu":
         return measured_flops(device, dtype)
     if device.type != "cuda" or dtype == torch.float32:
@@ -160,9 +157,9 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, rounds: int = 7) -> float:
-    """The best rate of a square matrix product, in FLOP/s: the ceiling a training step is compared with.
+    """The best rate of a square matrix product, in FLOP/s, which a training step is compared with.
 
-    On a GPU `size` should be 8192; the default is meant for a CPU.
+    The default `size` is for a CPU; on a GPU use 8192.
     """
     a = torch.randn(size, size, device=device).to(dtype)
     best = float("inf")
@@ -176,7 +173,7 @@ def measured_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, r
 
 
 def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> dict[str, Any]:
-    """Versions, commit and hardware of this run, for `manifest.json`."""
+    """The versions, commit, command and hardware of this run, for `manifest.json`."""
     return {
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "commit": commit(),
@@ -192,7 +189,7 @@ def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> di
 
 
 def version(package: str) -> str | None:
-    """An installed package's version."""
+    """An installed package's version; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -200,18 +197,16 @@ def version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of bertpre's checkout, with `+` where it was changed since; None for an installed package."""
+    """The commit of bertpre's checkout, with `+` if files have changed since; None for an installed package."""
     folder = Path(__file__).parent.parent
     if not (folder / ".git").exists():
         return None
-    git = ["git", "-C", str(folder)]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        changed = subprocess.run(
-            [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head + ("+" if changed else "")

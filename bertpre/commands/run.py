@@ -1,5 +1,6 @@
-"""`bertpre run` and `bertpre quickstart`: all stages, one after the other, each skipped where it is finished."""
+"""`bertpre run` and `bertpre quickstart`: all stages in order; finished ones are skipped."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from bertpre.commands.evaluate import evaluate
@@ -12,19 +13,21 @@ from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, write_report
 from bertpre.run_directory import claim, is_finished
 
-STAGES = {"prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate}
+STAGES: dict[str, Callable[[Recipe], object]] = {
+    "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
+}  # fmt: skip
 
 
 def run(recipe: Recipe) -> Path:
-    """Run every stage that the recipe has and that is not finished, then write the report; returns the run's folder."""
+    """Run every unfinished stage of the recipe, then write the report; returns the run directory."""
     folder = claim(recipe)
     if recipe.finetune is not None and not is_finished(folder, "finetune"):
-        check_labels(recipe)  # before hours of pretraining
+        check_labels(recipe)  # a mistake in the labels shows now, not after hours of pretraining
     for name, stage in STAGES.items():
         if recipe.finetune is None if name in ("finetune", "evaluate") else recipe.corpus is None:
             continue
         if is_finished(folder, name):
-            print(f"{name}: finished before, skipped")
+            print(f"{name}: already finished, skipped")
         else:
             stage(recipe)
     write_report(folder, recipe)
@@ -33,7 +36,7 @@ def run(recipe: Recipe) -> Path:
 
 
 def check_labels(recipe: Recipe) -> None:
-    """Raise UserError where labelled texts, of the training or the test split, are not as the recipe says."""
+    """Raise UserError for labelled texts, of the training or the test split, that do not match the recipe."""
     parts = read_parts(recipe)
     build_task(recipe.finetune, parts.training)
     read_further(recipe, parts)

@@ -1,6 +1,16 @@
-"""The recipe: one YAML file that says everything a run needs."""
+"""The recipe: one YAML file with everything a run needs."""
 
-from bertpre.recipe.loading import differences, flatten, known_keys, load_recipe, shipped_recipes, to_yaml
+from bertpre.recipe.loading import (
+    differences,
+    fields,
+    flatten,
+    json_schema,
+    known_keys,
+    load_recipe,
+    shipped_recipes,
+    to_yaml,
+    type_parts,
+)
 from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Source, Training, seconds
 
 __all__ = [
@@ -12,10 +22,13 @@ __all__ = [
     "Source",
     "Training",
     "differences",
+    "fields",
     "flatten",
+    "json_schema",
     "known_keys",
     "load_recipe",
     "seconds",
     "shipped_recipes",
     "to_yaml",
+    "type_parts",
 ]

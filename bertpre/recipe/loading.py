@@ -1,13 +1,15 @@
-"""A recipe from YAML: found by name, overridden, checked; written out again, and compared with another."""
+"""Find a recipe by name, apply overrides and check it; write it out again, and compare two."""
 
 import difflib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from bertpre.errors import UserError
 from bertpre.recipe.schema import Recipe, Section
@@ -17,7 +19,7 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe and apply overrides.
 
     `name` is a path or the name of a shipped recipe; `overrides` are `section.key=value`, values in YAML.
-    Raises UserError for a missing file, a key nobody knows, a bad value.
+    Raises UserError for a missing file, an unknown key or a bad value.
     """
     path = find_recipe(name)
     values = read_yaml(path)
@@ -32,14 +34,13 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
 def shipped_recipes() -> dict[str, Path]:
     """The recipes that come with bertpre, by name."""
     package = Path(__file__).parent.parent
-    folder = (
-        package / "recipes" if (package / "recipes").is_dir() else package.parent / "recipes"
-    )  # installed, or a checkout
+    installed, checkout = package / "recipes", package.parent / "recipes"
+    folder = installed if installed.is_dir() else checkout
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def find_recipe(name: str) -> Path:
-    """The file that `name` means: a path first, a run directory's own recipe, then a shipped one."""
+    """The file that `name` refers to: a path, else a run directory's own recipe, else a shipped recipe."""
     path = Path(name)
     for file in (path, path / "recipe.yaml"):
         if file.is_file():
@@ -48,36 +49,34 @@ def find_recipe(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     raise UserError(
-        f"no recipe {name!r}: it is neither a file, nor a run directory, nor one of the shipped ({', '.join(shipped)})"
+        f"{name}: there is no such recipe; give a file, a run directory or a shipped recipe ({', '.join(shipped)})"
     )
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML lets the last of two equal keys win without a word; here it is an error."""
+    """A loader that refuses duplicate keys; PyYAML silently keeps the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = {str(key) for key in keys if keys.count(key) > 1}
-        if twice:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {sorted(twice)[0]!r} is given twice", node.start_mark
-            )
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {str(key)!r} is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping from a file."""
+    """Read a YAML mapping from a file."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{path}: a recipe is a mapping of keys to values, see `bertpre show quickstart`")
+        raise UserError(f"{path}: a recipe must be a mapping of keys to values; see `bertpre show quickstart`")
     return values
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `section.key=value` in place; a number picks from a list (`training.phases.0.max_length=64`)."""
+    """Set one `section.key=value` in place; a number selects from a list (`training.phases.0.max_length=64`)."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
@@ -90,7 +89,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
             target[part] = {} if target.get(part) is None else target[part]
             target = target[part]
         else:
-            raise UserError(f"override {override!r}: {part!r} is not a section")
+            raise UserError(f"{key}: {part!r} is not a section")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -100,37 +99,50 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     elif isinstance(target, dict):
         target[last] = value
     else:
-        raise UserError(f"override {override!r}: {'.'.join(parents)!r} has no keys")
+        raise UserError(f"{key}: {'.'.join(parents)!r} has no keys")
 
 
 def explain(error: ValidationError) -> Iterator[str]:
-    """One line a mistake: the dotted key, what is wrong with it, and the nearest known key."""
-    known = list(known_keys(Recipe))
+    """One line per mistake: the dotted key, what is wrong with it, and the nearest known key."""
+    known = list(known_keys())
     for mistake in error.errors():
+        parts = [str(part) for part in mistake["loc"]]
         key = ".".join(
-            str(part)
-            for part in mistake["loc"]
-            if not str(part).startswith(("literal[", "list[")) and part not in ("bool", "str")
+            part for part in parts if not part.startswith(("literal[", "list[")) and part not in ("bool", "str")
         )
         if mistake["type"] == "extra_forbidden":
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
             yield f"unknown key {key!r}; {hint}"
         elif mistake["type"] == "missing":
-            yield f"key {key!r} is missing; give it in the file or as {key}=..."
+            yield f"key {key!r} is missing; set it in the file or with {key}=..."
+        elif mistake["type"] == "value_error" and isinstance(mistake["input"], dict | Section):
+            section = f"{key}." if key else ""  # the message of a validator over several keys starts with one of them
+            yield section + str(mistake["ctx"]["error"])
         else:
-            given = "" if isinstance(mistake["input"], dict | BaseModel) else f" (given: {mistake['input']!r})"
-            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}".removeprefix(": ")
+            given = "" if isinstance(mistake["input"], dict) else f" (given: {mistake['input']!r})"
+            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}"
 
 
-def known_keys(section: type[Section], prefix: str = "") -> Iterator[str]:
+def known_keys(section: type[Section] = Recipe) -> Iterator[str]:
     """Every dotted key of the schema."""
+    return (key for key, _ in fields(section))
+
+
+def fields(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every dotted key of the schema, with its field."""
     for name, field in section.model_fields.items():
-        yield prefix + name
-        annotations = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        for annotation in annotations:
-            if isinstance(annotation, type) and issubclass(annotation, Section):
-                yield from known_keys(annotation, f"{prefix}{name}.")
+        yield prefix + name, field
+        for part in type_parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, Section):
+                yield from fields(part, f"{prefix}{name}.")
+
+
+def type_parts(annotation: Any) -> Iterator[Any]:
+    """The parts of a type, outermost first, down to the values of a Literal."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from type_parts(part)
 
 
 def to_yaml(recipe: Recipe) -> str:
@@ -138,8 +150,13 @@ def to_yaml(recipe: Recipe) -> str:
     return yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True)
 
 
+def json_schema() -> str:
+    """The recipe's JSON schema, for editors; `make schema` writes it to `recipes/schema.json`."""
+    return json.dumps(Recipe.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """The dotted keys in which two recipes differ."""
+    """The dotted keys whose values differ between two recipes."""
     one, other = flatten(old.model_dump()), flatten(new.model_dump())
     changed = {key for key in one.keys() & other.keys() if one[key] != other[key]}
     for few, many in ((one, other), (other, one)):  # a section that is null in one of them

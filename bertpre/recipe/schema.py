@@ -1,163 +1,238 @@
-"""The recipe's schema: every key, its type, its default and what it means."""
+"""The recipe's schema: every key, its type, its default and its meaning.
+
+The docstring under a field is its description: `bertpre show` prints it, and `recipes/schema.json` publishes it.
+"""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
-Share = Annotated[float, Field(ge=0, le=1)]
+GlueTask = Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+HeldOutFraction = Annotated[float, Field(ge=0, lt=0.5)]
+Decay = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+Length = Annotated[int, Field(ge=8)]
 Rate = Annotated[float, Field(gt=0)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
 def check_duration(value: str) -> str:
-    """The duration as it is written; raises ValueError where `seconds` cannot read it."""
+    """Return the duration as written; raises ValueError where `seconds` cannot read it."""
     seconds(value)
     return value
 
 
-Lasting = Annotated[str, AfterValidator(check_duration)]
+Duration = Annotated[str, AfterValidator(check_duration)]
 
 
 class Section(BaseModel):
-    """A part of the recipe; a key it does not know is an error, never ignored."""
+    """A section of the recipe. An unknown key is an error.
 
-    model_config = ConfigDict(extra="forbid", validate_default=True)
+    A message of a validator over several keys starts with one key of the section; loading puts the section before it.
+    """
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, use_attribute_docstrings=True)
 
 
 class Source(Section):
-    """A part of the pretraining text."""
+    """One source of pretraining text."""
 
-    path: str  # a Hub id, a local file or folder, or `sample` for the embedded corpus
-    name: str | None = None  # the configuration of a Hub dataset, e.g. 20231101.en
-    split: str = "train"  # several are joined by +: train+unsupervised
+    path: str
+    """A Hub id, a local file, folder or pattern, or `sample` for the embedded corpus."""
+    name: str | None = None
+    """The configuration of a Hub dataset, e.g. 20231101.en."""
+    split: str = "train"
+    """The split to read; join several with +, e.g. train+unsupervised."""
     text_column: str = "text"
-    limit: Count | None = None  # only the first documents of each split
-    text_unit: Literal["line", "paragraph", "document"] = "line"  # what a document is in a .txt file
-    streaming: bool = False  # read a Hub dataset from the network, without a copy on the disk
-    weight: Rate = 1.0  # 0.25: a quarter of the documents, drawn by the seed; 3: an epoch goes three times through them
+    """The column that holds the text."""
+    limit: Count | None = None
+    """Maximum number of documents: the first of each split."""
+    text_unit: Literal["line", "paragraph", "document"] = "line"
+    """What one document is in a .txt file."""
+    streaming: bool = False
+    """Read a Hub dataset over the network, without a copy on disk."""
+    weight: Rate = 1.0
+    """0.25: a quarter of the documents, drawn by the seed. 3: each epoch passes over them three times."""
 
     @field_validator("weight")
     @classmethod
     def check_weight(cls, value: float) -> float:
         if value > 1 and value % 1:
-            raise ValueError("a weight is a share of the documents, up to 1, or a whole number of passes")
+            raise ValueError("must be a fraction of the documents, up to 1, or a whole number of passes")
         return value
 
 
 class Corpus(Source):
-    """Where the pretraining text comes from."""
+    """The pretraining text."""
 
-    more: list[Source] = []  # further sources; their documents are mixed with the others in training
-    held_out: str | None = None  # texts dropped wherever they occur: a split of `path`, or a file, ./test.csv
-    min_characters: Count = 1  # shorter documents are dropped
-    near_duplicates: bool = False  # drop them too, not only equal documents; needs the extra `dedup`
+    more: list[Source] = []
+    """Further sources; training mixes their documents with the others."""
+    held_out: str | None = None
+    """Texts to drop from the corpus wherever they occur: a split of `path`, or a file such as ./test.csv."""
+    min_characters: Count = 1
+    """Drop documents shorter than this, in characters."""
+    near_duplicates: bool = False
+    """Drop near-duplicates too, not only exact duplicates; needs the extra `dedup`."""
 
 
 class Prepare(Section):
-    """How the corpus is worked through; changes no byte of the result."""
+    """How the corpus is processed. No key here changes the result."""
 
-    engine: Literal["local", "ray"] = "local"  # ray: all of a cluster; needs the extra `ray`
-    workers: Count | None = None  # local processes; none: as many as there are cores
+    engine: Literal["local", "ray"] = "local"
+    """ray: use every node of a Ray cluster; needs the extra `ray`."""
+    workers: Count | None = None
+    """Number of local worker processes. null: one per core."""
 
 
 class Tokenizer(Section):
-    """The WordPiece vocabulary: learned from the corpus, or an existing one."""
+    """The WordPiece tokenizer: learned from the corpus, or an existing one."""
 
-    path: str | None = None  # an existing tokenizer, as a folder or Hub id; nothing is learned then
+    path: str | None = None
+    """An existing tokenizer to use: a folder or a Hub id. null: learn one from the corpus."""
     vocab_size: Annotated[int, Field(ge=64)] = 30528
+    """Number of entries in the vocabulary."""
     lowercase: bool = True
-    strip_accents: bool | None = None  # é becomes e; none: where lowercase is true, as google's uncased models
+    """Convert text to lower case."""
+    strip_accents: bool | None = None
+    """Replace é with e. null: where lowercase is true, like google's uncased models."""
 
 
 class Pairs(Section):
     """How documents become segment pairs (Devlin et al. 2018, section 3.1 and appendix A.1)."""
 
-    kind: Literal["nsp", "sop", "none"] = "nsp"  # next sentence; order of segments; none: sentences packed full
-    short_seq_prob: Share = 0.1
-    random_next_prob: Share = 0.5  # sop: of swapped segments
-    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.01  # of the documents, never trained on
+    kind: Literal["nsp", "sop", "none"] = "nsp"
+    """nsp: next-sentence prediction. sop: sentence-order prediction. none: single texts, packed with sentences."""
+    short_seq_prob: Fraction = 0.1
+    """Probability that an example is shorter than the maximum length."""
+    random_next_prob: Fraction = 0.5
+    """Probability that segment B is random (nsp) or that the segments are swapped (sop)."""
+    validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
+    """Fraction of the documents kept for validation; they are never trained on."""
 
 
 class Model(Section):
     """The encoder's architecture and size."""
 
     architecture: Literal["bert", "modern"] = "bert"
+    """bert: Devlin et al. 2018. modern: pre-LN, RoPE, GeGLU, no biases."""
     hidden_size: Count = 768
+    """Width of the hidden states; a multiple of num_attention_heads."""
     num_hidden_layers: Count = 12
+    """Number of encoder layers."""
     num_attention_heads: Count = 12
+    """Number of attention heads per layer."""
     intermediate_size: Count = 3072
+    """Width of the feed-forward layers."""
     max_position_embeddings: Count = 512
+    """Maximum sequence length the model can read, in tokens."""
     hidden_dropout_prob: Dropout = 0.1
+    """Dropout after embeddings, attention and feed-forward layers."""
     attention_probs_dropout_prob: Dropout = 0.1
+    """Dropout of the attention probabilities."""
 
 
 class Phase(Section):
-    """A part of pretraining at one sequence length."""
+    """A phase of pretraining at one sequence length."""
 
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the whole of training
-    max_length: Annotated[int, Field(ge=8)] = 128  # tokens in a pair, special tokens included
-    micro_batch_size: Count | None = (
-        None  # pairs in one forward pass of one process; none: as many as fit the global batch
-    )
-    global_batch_size: Count | None = None  # in place of training.global_batch_size
+    share: Share = 1.0
+    """Fraction of the whole training that this phase takes."""
+    max_length: Length = 128
+    """Tokens per example, special tokens included."""
+    micro_batch_size: Count | None = None
+    """Examples per forward pass of one process. null: all of its examples at once."""
+    global_batch_size: Count | None = None
+    """Overrides training.global_batch_size in this phase."""
 
 
 class Training(Section):
     """The pretraining loop."""
 
-    init: str | None = None  # go on from this model: a folder or Hub id of bertpre, bert or modernbert
-    max_steps: Count | None = None  # training ends at whichever of the three comes first
-    max_tokens: Count | None = None  # padding not counted
-    budget: Lasting | None = None  # wall clock, e.g. 45m; the last evaluation is within it
-    global_batch_size: Count = 256  # pairs an optimizer step, over all processes
+    init: str | None = None
+    """Start from this model: a run directory, folder or Hub id (bertpre, bert or modernbert). null: from scratch."""
+    max_steps: Count | None = None
+    """Maximum number of optimizer steps. Training ends at the first limit reached: steps, tokens or budget."""
+    max_tokens: Count | None = None
+    """Maximum number of tokens, padding not counted."""
+    budget: Duration | None = None
+    """Wall-clock limit, e.g. 45m; includes the final evaluation."""
+    global_batch_size: Count = 256
+    """Examples per optimizer step, over all processes."""
     phases: Annotated[list[Phase], Field(min_length=1)] = [Phase()]
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"  # fp16: for GPUs that do not multiply bf16
+    """Phases of training, in order, each with its own sequence length."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    """Arithmetic type. auto: bf16 where the hardware multiplies it, else fp16 (GPU) or fp32 (CPU)."""
     compile: Literal["auto"] | bool = "auto"
-    deterministic: Literal["auto"] | bool = "auto"  # bit-identical on the same machine; auto: on CPUs
+    """Use torch.compile. auto: where a compiler is installed."""
+    deterministic: Literal["auto"] | bool = "auto"
+    """Make runs bit-identical on the same machine. auto: on CPUs only."""
     optimizer: Literal["adamw", "lamb", "muon"] = "adamw"
+    """muon: for the hidden matrices, with adamw for everything else."""
     learning_rate: Rate = 1e-4
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    muon_learning_rate: Rate = 0.02  # of the hidden matrices, where optimizer is muon
-    muon_weight_decay: Annotated[float, Field(ge=0)] = 0.1  # of the same; far lower, the first layer drowns the rest
-    adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
+    """Peak learning rate of adamw or lamb."""
+    weight_decay: Decay = 0.01
+    """Weight decay of adamw or lamb."""
+    muon_learning_rate: Rate = 0.02
+    """Peak learning rate of the hidden matrices, with optimizer muon."""
+    muon_weight_decay: Decay = 0.1
+    """Weight decay of the hidden matrices; with far less, the output of the first layer grows without bound."""
+    adam_beta2: Probability = 0.999
+    """Decay rate of the second moment, beta2."""
     max_grad_norm: Rate = 1.0
+    """Clip the gradient to this norm."""
     schedule: Literal["linear", "cosine", "trapezoid"] = "linear"
-    warmup: Share = 0.01  # share of the training during which the rate rises
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.5  # trapezoid: share of the training during which it falls to zero
-    masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    masked_lm_prob_end: Annotated[float, Field(gt=0, lt=1)] | None = None  # the rate falls evenly to this one
-    masking: Literal["tokens", "words", "spans"] = "tokens"  # what is chosen; spans are of whole words
-    mask_split: tuple[Share, Share, Share] = (0.8, 0.1, 0.1)  # targets that show [MASK], a random token, themselves
+    """Shape of the learning rate after warm-up; trapezoid: constant, then linear to zero."""
+    warmup: Fraction = 0.01
+    """Fraction of the training during which the learning rate rises."""
+    decay: Share = 0.5
+    """With trapezoid: fraction of the training during which the learning rate falls to zero."""
+    masked_lm_prob: Probability = 0.15
+    """Fraction of the tokens to predict."""
+    masked_lm_prob_end: Probability | None = None
+    """masked_lm_prob falls linearly to this value. null: it stays constant."""
+    masking: Literal["tokens", "words", "spans"] = "tokens"
+    """The unit of masking; spans are runs of whole words."""
+    mask_split: tuple[Fraction, Fraction, Fraction] = (0.8, 0.1, 0.1)
+    """Fractions of the targets shown as [MASK], as a random token, and unchanged."""
     log_every: Count = 20
+    """Steps between log lines."""
     eval_every: Count = 500
+    """Steps between validations."""
     eval_pairs: Count = 1024
+    """Maximum number of validation examples."""
     wandb_project: str | None = None
-    tensorboard: bool = False  # event files too; needs the extra `tensorboard`
-    price_per_hour: Rate | None = None  # of the machine; the log then shows what the run has cost
+    """Log to this Weights & Biases project."""
+    tensorboard: bool = False
+    """Write TensorBoard event files too; needs the extra `tensorboard`."""
+    price_per_hour: Rate | None = None
+    """Price of the machine per hour; the log then shows the cost so far."""
 
     @model_validator(mode="after")
     def check(self) -> "Training":
         if self.masked_lm_prob_end is not None and self.masked_lm_prob_end > self.masked_lm_prob:
-            raise ValueError("masked_lm_prob_end must not be above masked_lm_prob")
+            raise ValueError(f"masked_lm_prob_end: must not be above masked_lm_prob ({self.masked_lm_prob})")
         if abs(sum(self.mask_split) - 1) > 1e-6:
-            raise ValueError("the three shares of mask_split must add up to 1")
+            raise ValueError("mask_split: the three fractions must add up to 1")
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
-            raise ValueError("the shares of the phases must add up to 1")
+            raise ValueError("phases: the shares must add up to 1")
         return self
 
 
 class Checkpoint(Section):
-    """What is saved on the way, so that a killed run goes on where it was."""
+    """What is saved during pretraining, so that an interrupted run can resume."""
 
-    every: Count = 1000  # steps
-    keep: Count = 2  # the newest
-    keep_every: Lasting | None = None  # of the older ones, the first in each stretch of this much training, e.g. 6h
+    every: Count = 1000
+    """Steps between checkpoints."""
+    keep: Count = 2
+    """Number of newest checkpoints to keep."""
+    keep_every: Duration | None = None
+    """Also keep the first checkpoint of each period of training of this length, e.g. 6h."""
 
 
-METRICS = {  # the first one chooses the best epoch where the recipe does not say
+METRICS = {  # the first one selects the best epoch where the recipe does not say
     "classification": ("accuracy", "f1", "matthews", "loss"),
     "multi_label": ("f1", "accuracy", "loss"),
     "regression": ("pearson", "spearman", "loss"),
@@ -166,120 +241,174 @@ METRICS = {  # the first one chooses the best epoch where the recipe does not sa
 
 
 class Unlabelled(Section):
-    """Texts without labels, which NB-SVM, taught by the labelled ones, labels for the network."""
+    """Unlabelled texts, which an NB-SVM fitted on the labelled ones labels for the network."""
 
-    path: str | None = None  # none: finetune.path
+    path: str | None = None
+    """As finetune.path. null: finetune.path itself."""
     split: str = "train"
+    """The split to read."""
     limit: Count | None = None
-    held_out: str | None = None  # texts left out: a split of finetune.path, e.g. test, or a file, ./test.csv
-    max_length: Annotated[int, Field(ge=8)] | None = None  # none: finetune.max_length
+    """Maximum number of texts."""
+    held_out: str | None = None
+    """Texts to leave out: a split of finetune.path, e.g. test, or a file such as ./test.csv."""
+    max_length: Length | None = None
+    """Maximum number of tokens per text. null: finetune.max_length."""
 
 
 class Finetune(Section):
-    """The labelled examples and how a model is trained on them."""
+    """The labelled examples and how a model is fine-tuned on them."""
 
-    path: str  # as corpus.path
+    path: str
+    """As corpus.path."""
     name: str | None = None
+    """The configuration of a Hub dataset."""
     split: str = "train"
+    """The split to train on."""
     task: Literal["classification", "multi_label", "regression", "tokens"] = "classification"
-    text_column: str = "text"  # tokens: words, as a list or with spaces between them
-    text_pair_column: str | None = None  # of the second sentence
-    label_column: str | Annotated[list[str], Field(min_length=2)] = "label"  # several: one of 0 and 1 for each label
-    label_names: list[str] | None = None  # the classes, in order; none: the dataset's own names, or the values found
+    """tokens: one label per word."""
+    text_column: str = "text"
+    """The column with the text; for tokens: the words, as a list or separated by spaces."""
+    text_pair_column: str | None = None
+    """The column with the second text of a pair."""
+    label_column: str | Annotated[list[str], Field(min_length=2)] = "label"
+    """The column with the label. A list: one column of 0 and 1 per label."""
+    label_names: list[str] | None = None
+    """Names of the classes, in order. null: the dataset's own names, or the values found."""
     limit: Count | None = None
-    unlabelled: Unlabelled | None = None  # learn from these texts too
-    init: str = "pretrained"  # this run's model; `random` for no pretraining; or the folder or Hub id of any encoder
+    """Maximum number of labelled examples."""
+    unlabelled: Unlabelled | None = None
+    """Learn from these texts too."""
+    init: str = "pretrained"
+    """pretrained: this run's model. random: no pretraining. Or a run directory, folder or Hub id of any encoder."""
     epochs: Count = 3
-    min_steps: Count | None = None  # more epochs where there are fewer steps in `epochs`: for few examples
-    batch_size: Count = 32  # examples an optimizer step, over all processes
-    micro_batch_size: Count | None = None  # examples in one forward pass of one process, for want of memory; none: all
-    max_length: Annotated[int, Field(ge=8)] = 256
-    truncation: Literal["head", "tail", "head_tail"] = (
-        "head_tail"  # head_tail: a quarter from the start, the rest from the end
-    )
+    """Number of passes over the training examples."""
+    min_steps: Count | None = None
+    """Minimum number of optimizer steps; few examples get more epochs."""
+    batch_size: Count = 32
+    """Examples per optimizer step, over all processes."""
+    micro_batch_size: Count | None = None
+    """Examples per forward pass of one process, to save memory. null: all of them."""
+    max_length: Length = 256
+    """Maximum number of tokens per example."""
+    truncation: Literal["head", "tail", "head_tail"] = "head_tail"
+    """Which part of a long text is kept; head_tail: a quarter from the start, the rest from the end."""
     pooling: Literal["cls", "mean"] = "cls"
+    """What the classifier reads: the [CLS] state, or the mean of all states."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    learning_rate: Rate = 3e-5  # of AdamW
-    muon_learning_rate: Rate = 5.0e-3  # of the hidden matrices
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the rate, from each layer to the one below it
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    warmup: Share = 0.1
-    dropout: Dropout = 0.1  # before the last linear layer
-    encoder_dropout: Dropout | None = None  # in the encoder's layers; none: as in pretraining
+    """muon: for the hidden matrices, with adamw for everything else."""
+    learning_rate: Rate = 3e-5
+    """Peak learning rate of adamw."""
+    muon_learning_rate: Rate = 5.0e-3
+    """Peak learning rate of the hidden matrices, with optimizer muon."""
+    layer_decay: Share = 1.0
+    """Factor on the learning rate from each layer to the layer below it."""
+    weight_decay: Decay = 0.01
+    """Weight decay."""
+    warmup: Fraction = 0.1
+    """Fraction of the training during which the learning rate rises."""
+    dropout: Dropout = 0.1
+    """Dropout before the last linear layer."""
+    encoder_dropout: Dropout | None = None
+    """Dropout in the encoder's layers. null: as in pretraining."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    class_weights: Literal["balanced"] | list[Rate] | None = None  # of the losses; balanced: 1 / how often each occurs
-    validation_fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.05  # 0: no validation, the last epoch is kept
-    validation_block: Count = 1  # so many neighbouring examples stay together, e.g. the reviews of one film
-    test_fraction: Annotated[float, Field(ge=0, lt=0.5)] = 0.0  # set aside for `evaluate`, where there is no other test
-    validation_path: str | None = None  # other files to validate on, in place of a part of the training split
-    validation_split: str | None = None  # or another split
-    metric: Literal["accuracy", "f1", "matthews", "pearson", "spearman", "loss"] | None = None  # chooses the best epoch
-    patience: Count | None = None  # epochs without a better one after which training stops
-    seeds: Count = 1  # so many classifiers, with the seeds seed, seed + 1, ...; the best one in validation is kept
+    """Probability mass spread evenly over all classes."""
+    class_weights: Literal["balanced"] | list[Rate] | None = None
+    """Weights of the classes in the loss; balanced: inversely proportional to class frequency."""
+    validation_fraction: HeldOutFraction = 0.05
+    """Fraction of the training split kept for validation. 0: no validation, the last epoch is kept."""
+    validation_block: Count = 1
+    """Number of neighbouring examples that stay together, e.g. the reviews of one film."""
+    test_fraction: HeldOutFraction = 0.0
+    """Fraction set aside for `evaluate`, where there is no other test set."""
+    validation_path: str | None = None
+    """Other files to validate on, instead of a part of the training split."""
+    validation_split: str | None = None
+    """Another split to validate on."""
+    metric: Literal["accuracy", "f1", "matthews", "pearson", "spearman", "loss"] | None = None
+    """Selects the best epoch. null: the first metric of the task."""
+    patience: Count | None = None
+    """Stop after this many epochs without improvement."""
+    seeds: Count = 1
+    """Number of classifiers to train, with seeds seed, seed + 1, ...; the best one in validation is kept."""
 
     @model_validator(mode="after")
     def check(self) -> "Finetune":
-        is_classes = self.task in ("classification", "tokens")
-        for key, value in (("label_smoothing", self.label_smoothing), ("class_weights", self.class_weights)):
-            if value and not is_classes:
-                raise ValueError(f"{key} is for classification and tokens, not for {self.task}")
-        if isinstance(self.label_column, list) and self.task != "multi_label":
-            raise ValueError("several label_column are for the task multi_label")
-        if isinstance(self.label_column, list) and self.label_names not in (None, self.label_column):
-            raise ValueError("several label_column name the labels themselves: leave label_names out")
+        self.check_labels()
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             raise ValueError(
-                f"batch_size is {self.batch_size}, no multiple of micro_batch_size ({self.micro_batch_size})"
+                f"batch_size: must be a multiple of micro_batch_size ({self.micro_batch_size}), not {self.batch_size}"
             )
         if self.layer_decay != 1 and self.optimizer == "muon":
-            raise ValueError("layer_decay is for adamw: every step of muon is of one size")
-        if self.unlabelled is not None:
-            if self.task != "classification":
-                raise ValueError(f"unlabelled is for classification, not for {self.task}")
-            longest = self.unlabelled.max_length
-            if longest is not None and longest > self.max_length:
-                raise ValueError(f"unlabelled.max_length is {longest}, longer than max_length ({self.max_length})")
+            raise ValueError("layer_decay: is for adamw only; muon's steps all have the same size")
         if self.text_pair_column is not None and self.task == "tokens":
-            raise ValueError("text_pair_column is not for the task tokens")
+            raise ValueError("text_pair_column: is not for the task tokens")
         if self.metric is not None and self.metric not in METRICS[self.task]:
-            raise ValueError(f"metric of {self.task} is one of {', '.join(METRICS[self.task])}, not {self.metric}")
+            raise ValueError(f"metric: for {self.task} use one of {', '.join(METRICS[self.task])}, not {self.metric}")
         if self.patience is not None and not self.has_validation:
-            raise ValueError("patience needs a validation part: validation_fraction is 0")
+            raise ValueError("patience: needs a validation part, but validation_fraction is 0")
         return self
+
+    def check_labels(self) -> None:
+        """Raise ValueError for label settings that do not suit the task."""
+        for key, value in (("label_smoothing", self.label_smoothing), ("class_weights", self.class_weights)):
+            if value and self.task not in ("classification", "tokens"):
+                raise ValueError(f"{key}: is for classification and tokens, not for {self.task}")
+        if isinstance(self.label_column, list) and self.task != "multi_label":
+            raise ValueError("label_column: a list of columns is for the task multi_label")
+        if isinstance(self.label_column, list) and self.label_names not in (None, self.label_column):
+            raise ValueError("label_names: leave it out, the columns in label_column name the labels")
+        if self.unlabelled is not None and self.task != "classification":
+            raise ValueError(f"unlabelled: is for classification, not for {self.task}")
+        if self.unlabelled is not None and (self.unlabelled.max_length or 0) > self.max_length:
+            raise ValueError(f"unlabelled.max_length: must not be above max_length ({self.max_length})")
 
     @property
     def has_validation(self) -> bool:
-        """Whether there is something to choose the best epoch on."""
+        """Whether there is a validation part to select the best epoch on."""
         return bool(self.validation_fraction or self.validation_path or self.validation_split)
 
     @property
     def best_by(self) -> str:
-        """What the best epoch is chosen by."""
+        """The metric that selects the best epoch."""
         return self.metric or METRICS[self.task][0]
+
+    @property
+    def uses_recipe_model(self) -> bool:
+        """Whether the encoder has the recipe's own architecture, pretrained or random."""
+        return self.init in ("pretrained", "random")
 
 
 class Evaluate(Section):
-    """What the finished classifier is measured on."""
+    """The test set."""
 
-    path: str | None = None  # none: finetune.path
-    split: str | None = None  # none: test, or all of a single file
+    path: str | None = None
+    """As corpus.path. null: finetune.path."""
+    split: str | None = None
+    """The split to measure on. null: test, or all of a single file."""
     limit: Count | None = None
+    """Maximum number of test examples."""
     batch_size: Count = 64
-    bag_of_words: bool = True  # also fit TF-IDF + logistic regression on the same examples
+    """Examples per forward pass."""
+    bag_of_words: bool = True
+    """Also fit TF-IDF + logistic regression on the same examples."""
 
 
 class Suite(Section):
-    """Tasks that an encoder is compared on."""
+    """GLUE tasks to compare an encoder on."""
 
-    tasks: Annotated[list[Literal[GLUE]], Field(min_length=1)] = list(GLUE)  # of GLUE, which finetune.path holds
+    tasks: Annotated[list[GlueTask], Field(min_length=1)] = list(get_args(GlueTask))
+    """The tasks to run; finetune.path holds their data."""
 
 
 class Recipe(Section):
     """Everything a run needs."""
 
     output_dir: str
+    """The run directory: a new folder."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    corpus: Corpus | None = None  # none: nothing is pretrained, a model from elsewhere is fine-tuned
+    """Seed of everything random."""
+    corpus: Corpus | None = None
+    """The pretraining text. null: nothing is pretrained; an existing model is fine-tuned."""
     prepare: Prepare = Prepare()
     tokenizer: Tokenizer = Tokenizer()
     pairs: Pairs = Pairs()
@@ -292,39 +421,47 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def check(self) -> "Recipe":
-        training, tuned = self.training, self.finetune
+        tuned = self.finetune
         if tuned is not None and tuned.test_fraction and (self.evaluate.path or self.evaluate.split):
             raise ValueError(
-                "finetune.test_fraction is for texts that have no other test: leave evaluate.path and .split out"
+                "finetune.test_fraction: is for data without another test set; leave evaluate.path and "
+                "evaluate.split out"
             )
-        own_model = tuned is not None and tuned.init in ("pretrained", "random")
-        if self.corpus is None and (tuned is None or own_model):
-            raise ValueError("key 'corpus' is missing; only where finetune.init names a model nothing is pretrained")
-        if self.corpus is not None and training.max_steps is training.max_tokens is training.budget is None:
-            raise ValueError("training needs max_steps, max_tokens or a budget such as 45m, or several of them")
-        longest = max(phase.max_length for phase in self.training.phases)
-        longest = max(longest, self.finetune.max_length if own_model else 0)
-        if longest > self.model.max_position_embeddings:
-            raise ValueError(
-                f"model.max_position_embeddings is {self.model.max_position_embeddings}, but a max_length is {longest}"
-            )
-        modern, width = self.model.architecture == "modern", self.model.hidden_size / self.model.num_attention_heads
+        if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
+            raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")
+        if self.corpus is not None and not any(
+            (self.training.max_steps, self.training.max_tokens, self.training.budget)
+        ):
+            raise ValueError("training: give max_steps, max_tokens or a budget such as 45m, or several of them")
+        self.check_model()
+        return self
+
+    def check_model(self) -> None:
+        """Raise ValueError for a model whose sizes do not fit each other or its use."""
+        model, tuned = self.model, self.finetune
+        modern, width = model.architecture == "modern", model.hidden_size / model.num_attention_heads
+        lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
+        if tuned is not None and tuned.uses_recipe_model:
+            lengths["finetune"] = tuned.max_length
+            if tuned.pooling == "mean" and not modern:
+                raise ValueError("finetune.pooling: mean needs model.architecture modern; bert classifies its [CLS]")
+        for section, length in lengths.items():
+            if length > model.max_position_embeddings:
+                raise ValueError(
+                    f"{section}.max_length: is {length}, but model.max_position_embeddings is only "
+                    f"{model.max_position_embeddings}"
+                )
         if width % 1:
-            raise ValueError("model.hidden_size must be a multiple of model.num_attention_heads")
+            raise ValueError("model.hidden_size: must be a multiple of model.num_attention_heads")
         if modern and width % 2:
             raise ValueError(
-                "model.hidden_size / model.num_attention_heads must be even where model.architecture is modern"
+                "model.hidden_size: divided by model.num_attention_heads must be even for model.architecture modern"
             )
-        if own_model and self.finetune.pooling == "mean" and not modern:
-            raise ValueError(
-                "finetune.pooling is mean, which needs model.architecture modern; bert classifies its [CLS]"
-            )
-        return self
 
 
 def seconds(duration: str) -> float:
     """Read a duration such as `90s`, `45m`, `1.5h` or `2d`, in seconds; raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", duration.strip())
     if not match or not float(match[1]):
-        raise ValueError(f"{duration!r} is no duration: write 90s, 45m, 1.5h or 2d")
+        raise ValueError(f"{duration!r} is not a duration: write 90s, 45m, 1.5h or 2d")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]

@@ -22,7 +22,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 @pytest.fixture
 def here(capsys: pytest.CaptureFixture[str]) -> Here:
-    """The command line in this process, for verbs that would have to import torch."""
+    """The command line in this process, for commands that would have to import torch."""
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         capsys.readouterr()
@@ -69,7 +69,7 @@ def files(folder: Path) -> None:
         (["corpus.path={folder}/one.txt", "corpus.split=train"], ["corpus", "fewer than two documents"]),
         (["tokenizer.path={folder}/none"], ["no tokenizer in '{folder}/none'"]),
         (["output_dir={folder}/file/run"], ["output_dir", "cannot be written", "output_dir=FOLDER"]),
-        (["output_dir={folder}/used"], ["output_dir", "holds something else than a run", "output_dir=FOLDER"]),
+        (["output_dir={folder}/used"], ["output_dir", "is neither empty nor a run directory", "output_dir=FOLDER"]),
     ],
 )
 def test_a_mistake_is_one_message_and_nothing_is_lost(
@@ -93,7 +93,7 @@ def test_a_mistake_is_one_message_and_nothing_is_lost(
         ("{recipe}seed: 3\n", ["key 'seed' is given twice"]),
         ("{recipe}speed: 3\n", ["unknown key 'speed'", "did you mean 'seed'?"]),
         ("output_dir: [", ["cannot be read as YAML"]),
-        ("", ["a recipe is a mapping"]),
+        ("", ["a recipe must be a mapping"]),
     ],
 )
 def test_a_broken_recipe_is_one_message(text: str, words: list[str], tiny_recipe: Path) -> None:
@@ -110,32 +110,32 @@ def test_a_broken_recipe_is_one_message(text: str, words: list[str], tiny_recipe
 def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
     assert_refused(
         run_cli("run", tmp_path / "none.yaml"),
-        "neither a file, nor a run directory, nor one of the shipped",
+        "there is no such recipe; give a file, a run directory or a shipped recipe",
         "quickstart",
     )
 
 
-@pytest.mark.parametrize("verb", ["prepare", "pretrain", "finetune", "evaluate", "run"])
-def test_another_recipes_run_is_not_touched(verb: str, tiny_run: Path, tmp_path: Path, here: Here) -> None:
+@pytest.mark.parametrize("command", ["prepare", "pretrain", "finetune", "evaluate", "run"])
+def test_another_recipes_run_is_left_unchanged(command: str, tiny_run: Path, tmp_path: Path, here: Here) -> None:
     values = tiny_values(tiny_run)
     values["seed"], values["model"]["hidden_size"] = 2, 64
     recipe = write_recipe(tmp_path / "other.yaml", values)
     before = tree_hash(tiny_run)
-    done = run_cli(verb, recipe) if verb == "prepare" else here(verb, recipe)
+    done = run_cli(command, recipe) if command == "prepare" else here(command, recipe)
     assert_refused(done, "output_dir", str(tiny_run), "differs in model.hidden_size, seed", "nothing was changed")
     assert tree_hash(tiny_run) == before
 
 
 @pytest.mark.parametrize(
-    ("verb", "remedy"),
+    ("command", "remedy"),
     [
         ("pretrain", "run `bertpre prepare`"),
         ("finetune", "run `bertpre pretrain` first"),
         ("evaluate", "run `bertpre finetune` first"),
     ],
 )
-def test_a_stage_without_the_one_before_names_it(verb: str, remedy: str, tiny_recipe: Path, here: Here) -> None:
-    assert_refused(here(verb, tiny_recipe), remedy)
+def test_a_stage_names_the_missing_stage_before_it(command: str, remedy: str, tiny_recipe: Path, here: Here) -> None:
+    assert_refused(here(command, tiny_recipe), remedy)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,7 @@ def test_a_stage_without_the_one_before_names_it(verb: str, remedy: str, tiny_re
         ("evaluate.split=dev", ["no split 'dev'"]),
     ],
 )
-def test_labels_are_looked_at_before_pretraining(
-    override: str, words: list[str], tiny_recipe: Path, here: Here
-) -> None:
+def test_labels_are_checked_before_pretraining(override: str, words: list[str], tiny_recipe: Path, here: Here) -> None:
     assert_refused(here("run", tiny_recipe, override), *words)
     assert [path.name for path in (tiny_recipe.parent / "run").iterdir()] == ["recipe.yaml"]
 
@@ -159,7 +157,7 @@ def test_preparing_twice_is_refused_and_changes_nothing(tiny_run: Path) -> None:
     assert tree_hash(tiny_run) == before
 
 
-def test_a_corrected_recipe_goes_on_in_the_same_folder(tiny_recipe: Path) -> None:
+def test_a_corrected_recipe_continues_in_the_same_folder(tiny_recipe: Path) -> None:
     assert_refused(run_cli("prepare", tiny_recipe, "corpus.split=dev"), "no split 'dev'")
     done = run_cli("prepare", tiny_recipe)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The Python of docs/data.md runs as it stands, and the recipes of docs/finetuning.md load."""
+"""The Python code in docs/data.md runs unchanged, and the recipes in docs/finetuning.md load."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture
 def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The code of docs/data.md, in a folder that holds a small run of the quickstart."""
+    """The code blocks of docs/data.md; the current folder holds a small quickstart run."""
     monkeypatch.chdir(tmp_path)
     prepare(load_recipe("quickstart", ["corpus.limit=200", "tokenizer.vocab_size=1024"]))
     return re.findall(r"```python\n(.*?)```", (DOCS / "data.md").read_text(), re.DOTALL)

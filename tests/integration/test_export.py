@@ -226,7 +226,7 @@ def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Pat
         (run, "gguf", None, "--to gguf: choose one of bert, modernbert, bertpre, onnx"),
         (run, "modernbert", None, "architecture is bert: use --to bert"),
         (unfinished, "bert", None, "run `bertpre pretrain"),
-        (tmp_path / "used", "bert", None, "no run directory"),
+        (tmp_path / "used", "bert", None, "is not a run directory"),
         (run, "bert", tmp_path / "used", "not empty"),
         (run, "bert", tmp_path / "used" / "file", "not empty"),
         (run, "bert", tmp_path / "used" / "file" / "below", "cannot be written"),

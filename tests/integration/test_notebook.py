@@ -1,4 +1,4 @@
-"""The notebooks: they run from the first cell to the last, and are kept without outputs."""
+"""The notebooks run from the first cell to the last, and are committed without outputs."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda file: file.name)
-def test_kept_without_outputs(file: Path) -> None:
+def test_it_is_committed_without_outputs(file: Path) -> None:
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -38,7 +38,7 @@ def piecewise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = tree_hash(folder / "run" / "model") | tree_hash(folder / "run" / "data")
     done = run_cli("run", recipe)
     assert done.returncode == 0, done.stderr
-    assert "prepare: finished before, skipped\npretrain: finished before, skipped" in done.stdout
+    assert "prepare: already finished, skipped\npretrain: already finished, skipped" in done.stdout
     assert tree_hash(folder / "run" / "model") | tree_hash(folder / "run" / "data") == before
     for artefact in ("report.html", "model", "finetuned", "tokenizer", "metrics.jsonl", "results.json"):
         assert str(folder / "run" / artefact) in done.stdout

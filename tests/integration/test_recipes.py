@@ -1,18 +1,39 @@
 """Every shipped recipe loads, survives its round trip, can be shown, and keeps the test text out of pretraining."""
 
+import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
-from bertpre.commands.show import show
+from bertpre.commands.show import meaning, show
 from bertpre.model import BertPreConfig
-from bertpre.recipe import load_recipe, shipped_recipes, to_yaml
+from bertpre.recipe import Recipe, fields, json_schema, load_recipe, shipped_recipes, to_yaml
 from tests.helpers import ROOT, run_cli
 
 NAMES = sorted(shipped_recipes())
 shipped = pytest.mark.parametrize("name", NAMES)
+
+
+def test_the_published_schema_is_current() -> None:
+    assert (ROOT / "recipes" / "schema.json").read_text(encoding="utf-8") == json_schema(), "run `make schema`"
+
+
+def test_every_key_has_a_description() -> None:
+    assert [key for key, field in fields(Recipe) if not meaning(field)] == []
+
+
+@shipped
+def test_it_names_the_schema_and_is_valid_under_it(name: str) -> None:
+    text = shipped_recipes()[name].read_text(encoding="utf-8")
+    assert text.splitlines()[0] == "# yaml-language-server: $schema=./schema.json"
+    schema = json.loads(json_schema())
+    for values in (yaml.safe_load(text), load_recipe(name).model_dump(mode="json")):
+        jsonschema.validate(values, schema)
+    with pytest.raises(jsonschema.ValidationError, match="sead"):
+        jsonschema.validate(yaml.safe_load(text) | {"sead": 1}, schema)
 
 
 def test_the_shipped_recipes_are_those_of_the_folder() -> None:
@@ -33,7 +54,7 @@ def test_it_can_be_shown(name: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     show(recipe)
     out = capsys.readouterr().out
     assert yaml.safe_load(out.split("\n# ")[0]) == recipe.model_dump(mode="json")
-    assert re.search(r"  optimizer: \w+ +# adamw, lamb, muon\n", out)
+    assert re.search(r"  optimizer: \w+ +# .* One of: adamw, lamb, muon\.\n", out)
     assert "# The encoder's architecture and size." in out
     pretrains = recipe.corpus is not None
     assert ("# parameters: " in out) == pretrains
@@ -57,7 +78,7 @@ def test_no_test_text_enters_pretraining(name: str) -> None:
 
 
 @shipped
-def test_its_output_lies_in_a_folder_of_its_own(name: str) -> None:
+def test_its_output_directory_has_its_name(name: str) -> None:
     assert load_recipe(name).output_dir == f"runs/{name}"
 
 

@@ -270,11 +270,11 @@ def test_unlabelled_texts_are_learned_from_too(
     assert run_here("finetune", recipe, "finetune.unlabelled.path=nowhere.jsonl", f"output_dir={tmp_path}/other") == 2
     assert "'nowhere.jsonl' is neither a file or folder" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.task=regression") == 2
-    assert "unlabelled is for classification, not for regression" in capsys.readouterr().err
+    assert "finetune.unlabelled: is for classification, not for regression" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.max_length=8", "finetune.unlabelled.max_length=9") == 2
-    assert "unlabelled.max_length is 9, longer than max_length (8)" in capsys.readouterr().err
+    assert "finetune.unlabelled.max_length: must not be above max_length (8)" in capsys.readouterr().err
     assert run_here("show", recipe, "finetune.layer_decay=0.9") == 2
-    assert "layer_decay is for adamw" in capsys.readouterr().err
+    assert "finetune.layer_decay: is for adamw only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["classes", "words"])

@@ -1,4 +1,4 @@
-"""The recipe: unknown keys never pass, overrides reach every key, and what was resolved loads again unchanged."""
+"""The recipe: unknown keys never pass, overrides reach every key, and a resolved recipe loads again unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def mistake(folder: Path, text: str, *overrides: str) -> str:
     return str(caught.value)
 
 
-def test_a_few_keys_are_enough(tmp_path: Path) -> None:
+def test_a_recipe_needs_only_a_few_keys(tmp_path: Path) -> None:
     recipe = load(tmp_path, MINIMAL)
     assert (recipe.corpus.path, recipe.training.max_steps, recipe.model.hidden_size) == ("sample", 5, 768)
 
@@ -54,11 +54,11 @@ def test_an_unknown_key_at_any_level_names_the_nearest_known_one(
     assert message.startswith("recipe.yaml: ")
 
 
-def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
+def test_a_key_without_a_near_match_lists_the_known_keys(tmp_path: Path) -> None:
     assert "known keys: output_dir, seed, corpus" in mistake(tmp_path, MINIMAL, "zzzzqqq=1")
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     message = mistake(tmp_path, MINIMAL, "sead=1", "model.hidden_size=0", "training.schedule=step")
     assert len(message.splitlines()) == 3
     assert "model.hidden_size: Input should be greater than or equal to 1 (given: 0)" in message
@@ -69,18 +69,21 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     ("override", "words"),
     [
         ("training.budget=45", "training.budget"),
-        ("training.budget=45min", "training.budget: '45min' is no duration: write 90s, 45m, 1.5h or 2d"),
-        ("training.budget=0m", "training.budget: '0m' is no duration"),
-        ("training.max_steps=null", "needs max_steps, max_tokens or a budget such as 45m"),
+        ("training.budget=45min", "training.budget: '45min' is not a duration: write 90s, 45m, 1.5h or 2d"),
+        ("training.budget=0m", "training.budget: '0m' is not a duration"),
+        ("training.max_steps=null", "training: give max_steps, max_tokens or a budget such as 45m"),
         ("training.max_steps=many", "training.max_steps"),
-        ("training.phases=[{share: 0.5}]", "shares of the phases must add up to 1"),
+        ("training.phases=[{share: 0.5}]", "training.phases: the shares must add up to 1"),
         ("training.phases=[]", "training.phases"),
-        ("training.phases.0.max_length=1024", "max_position_embeddings is 512, but a max_length is 1024"),
-        ("finetune.max_length=1024", "max_position_embeddings is 512, but a max_length is 1024"),
-        ("model.hidden_size=100", "multiple of model.num_attention_heads"),
+        (
+            "training.phases.0.max_length=1024",
+            "training.phases.0.max_length: is 1024, but model.max_position_embeddings is only 512",
+        ),
+        ("finetune.max_length=1024", "finetune.max_length: is 1024, but model.max_position_embeddings is only 512"),
+        ("model.hidden_size=100", "model.hidden_size: must be a multiple of model.num_attention_heads"),
         ("model={architecture: modern, hidden_size: 36}", "must be even"),
         ("model.hidden_dropout_prob=1.0", "model.hidden_dropout_prob: Input should be less than 1"),
-        ("finetune.pooling=mean", "finetune.pooling is mean, which needs model.architecture modern"),
+        ("finetune.pooling=mean", "finetune.pooling: mean needs model.architecture modern"),
         ("pairs.validation_fraction=0.5", "pairs.validation_fraction"),
         ("seed=-1", "seed"),
         ("seed=99999999999999999999", "seed"),
@@ -88,6 +91,15 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("corpus=null", "corpus"),
         ("corpus.path=null", "corpus.path"),
         ("corpus=sample", "corpus"),
+        ("corpus.weight=1.5", "corpus.weight: must be a fraction of the documents, up to 1, or a whole number"),
+        ("corpus.weight=0", "corpus.weight"),
+        ("training.masked_lm_prob_end=0.16", "training.masked_lm_prob_end: must not be above masked_lm_prob (0.15)"),
+        ("training.mask_split=[0.8, 0.1, 0.2]", "training.mask_split: the three fractions must add up to 1"),
+        ("finetune.micro_batch_size=5", "finetune.batch_size: must be a multiple of micro_batch_size (5), not 32"),
+        ("finetune.metric=pearson", "finetune.metric: for classification use one of accuracy, f1, matthews, loss"),
+        ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
+        ("finetune={path: sample, task: tokens, text_pair_column: b}", "finetune.text_pair_column: is not for"),
+        ("finetune.label_column=[a, b]", "finetune.label_column: a list of columns is for the task multi_label"),
     ],
 )
 def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: Path) -> None:
@@ -97,7 +109,7 @@ def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: 
 
 def test_a_missing_key_says_how_to_give_it(tmp_path: Path) -> None:
     text = "output_dir: out\ntraining: {max_steps: 5}\ncorpus: {name: x}\n"
-    assert "key 'corpus.path' is missing; give it in the file or as corpus.path=..." in mistake(tmp_path, text)
+    assert "key 'corpus.path' is missing; set it in the file or with corpus.path=..." in mistake(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +125,7 @@ def test_a_missing_key_says_how_to_give_it(tmp_path: Path) -> None:
         ("output_dir: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_refused(text: str, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recipe_is_refused(text: str, words: str, tmp_path: Path) -> None:
     assert words in mistake(tmp_path, text)
 
 
@@ -124,7 +136,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="neither a file, nor a run directory, nor one of the shipped .*quickstart"):
+    with pytest.raises(UserError, match="there is no such recipe; give a file, .*quickstart"):
         load_recipe(str(tmp_path / "none.yaml"))
 
 
@@ -147,6 +159,9 @@ def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, m
         ("corpus.name=20231101.en", "corpus.name", "20231101.en"),
         ("finetune.path=sample", "finetune.path", "sample"),
         ("corpus.limit=", "corpus.limit", None),
+        ("corpus.weight=0.25", "corpus.weight", 0.25),
+        ("corpus.weight=3", "corpus.weight", 3.0),
+        ("training.masked_lm_prob_end=0.1", "training.masked_lm_prob_end", 0.1),
     ],
 )
 def test_an_override_sets_one_key(override: str, key: str, value: object, tmp_path: Path) -> None:
@@ -159,10 +174,26 @@ def test_a_number_in_an_override_picks_from_a_list(tmp_path: Path) -> None:
     assert [phase.max_length for phase in recipe.training.phases] == [128, 64]
 
 
-@pytest.mark.parametrize("override", ["seed", "=1", "seed.x=1", "training.phases.3.max_length=64", "seed=[1"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed",
+        "=1",
+        "seed.x=1",
+        "training.phases.1.max_length=64",
+        "training.phases.1=64",
+        "training.phases.x.max_length=64",
+        "seed=[1",
+    ],
+)
 def test_an_override_that_fits_nowhere_is_refused(override: str, tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]")
     assert override.split("=")[0].split(".")[0] in mistake(tmp_path, text, override)
+
+
+def test_a_run_directory_stands_for_its_own_recipe(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL)
+    assert load_recipe(str(tmp_path)) == load_recipe(str(tmp_path / "recipe.yaml"))
 
 
 def test_overrides_do_not_leak_into_the_next_recipe(tmp_path: Path) -> None:
@@ -180,9 +211,9 @@ def test_the_resolved_copy_loads_again_unchanged(name: str, tmp_path: Path) -> N
 
 def test_the_resolved_copy_holds_every_key(tmp_path: Path) -> None:
     resolved = flatten(load(tmp_path, MINIMAL, "finetune.path=sample", "finetune.unlabelled.split=test").model_dump())
-    sections = {key for key in known_keys(Recipe) if any(other.startswith(key + ".") for other in known_keys(Recipe))}
+    sections = {key for key in known_keys() if any(other.startswith(key + ".") for other in known_keys())}
     lists = {"training.phases", "corpus.more"}
-    expected = {key for key in known_keys(Recipe) if not key.startswith(tuple(f"{name}." for name in lists))}
+    expected = {key for key in known_keys() if not key.startswith(tuple(f"{name}." for name in lists))}
     assert set(resolved) == expected - (sections - lists)
 
 
@@ -194,12 +225,12 @@ def test_durations_are_read_in_seconds(duration: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("duration", ["", "45", "m", "-5m", "1h30m", "5 minutes", "0s", "infs"])
-def test_what_is_no_duration_is_refused(duration: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+def test_what_is_not_a_duration_is_refused(duration: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
         seconds(duration)
 
 
-def test_differences_are_told_by_key(tmp_path: Path) -> None:
+def test_differences_are_listed_by_key(tmp_path: Path) -> None:
     def recipe(*overrides: str) -> Recipe:
         return load(tmp_path, MINIMAL, *overrides)
 

@@ -1,5 +1,7 @@
-"""The run directory: claimed before anything is written; another recipe's run stays as it is."""
+"""The run directory: claimed before anything is written; another recipe's run is left unchanged."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,17 @@ import pytest
 from bertpre.errors import UserError
 from bertpre.files import write_text
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.run_directory import ARTEFACTS, claim, is_finished, load_run, read_results, write_manifest, write_results
+from bertpre.run_directory import (
+    ARTEFACTS,
+    claim,
+    is_finished,
+    load_run,
+    model_of,
+    one_at_a_time,
+    read_results,
+    write_manifest,
+    write_results,
+)
 from tests.helpers import tree_hash
 
 
@@ -29,11 +41,11 @@ def test_claiming_leaves_a_recipe_that_loads_again_unchanged(tiny_recipe: Path) 
     assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
 
-def test_folders_above_are_made(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_parent_folders_are_created(tiny_recipe: Path, tmp_path: Path) -> None:
     assert claim(load(tiny_recipe, f"output_dir={tmp_path}/a/b/c")).is_dir()
 
 
-def test_a_place_under_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_a_folder_below_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
     for place in ("file", "file/run"):
         message = refused(load(tiny_recipe, f"output_dir={tmp_path / place}"))
@@ -42,11 +54,11 @@ def test_a_place_under_a_file_cannot_be_written(tiny_recipe: Path, tmp_path: Pat
     assert (tmp_path / "file").read_text() == "content"
 
 
-def test_a_folder_with_something_else_is_left_alone(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_unchanged(tiny_recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("years of work")
     before = tree_hash(tmp_path)
-    assert "holds something else than a run" in refused(load(tiny_recipe))
+    assert "is neither empty nor a run directory" in refused(load(tiny_recipe))
     assert tree_hash(tmp_path) == before
 
 
@@ -96,7 +108,7 @@ def test_a_later_stage_freezes_what_earlier_ones_would_read(override: str, tiny_
 
 
 @pytest.mark.parametrize("override", ["training.log_every=7", "checkpoint.every=7", "training.wandb_project=films"])
-def test_what_changes_no_number_may_always_change(override: str, tiny_recipe: Path) -> None:
+def test_keys_that_do_not_affect_the_weights_may_always_change(override: str, tiny_recipe: Path) -> None:
     folder = claim(load(tiny_recipe))
     for artefact in ARTEFACTS.values():
         (folder / artefact).mkdir()
@@ -113,8 +125,8 @@ def test_a_finished_run_may_be_moved(tiny_recipe: Path, tmp_path: Path) -> None:
     assert load_run(tmp_path / "moved")[1] == recipe
 
 
-def test_a_folder_without_a_recipe_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no run directory"):
+def test_a_folder_without_a_recipe_is_not_a_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a run directory"):
         load_run(tmp_path)
 
 
@@ -128,6 +140,46 @@ def test_results_and_manifest_gather_the_stages(tmp_path: Path) -> None:
     assert not is_finished(tmp_path, "finetune")
     write_manifest(tmp_path, "pretrain", {"commit": "abc"})
     assert '"commit": "abc"' in (tmp_path / "manifest.json").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_only_one_process_works_in_a_run_directory(tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load(tiny_recipe)
+    claim(recipe)
+
+    @one_at_a_time
+    def work(recipe: Recipe, then: Callable[[], str] = lambda: "done") -> str:
+        return then()
+
+    def work_again() -> str:
+        return work(recipe)
+
+    with pytest.raises(UserError, match="output_dir: another process trains in .*; wait for it"):
+        work(recipe, work_again)
+    assert work(recipe, then=lambda: "done") == "done"  # the lock ended with the refused one
+    assert [path.name for path in Path(recipe.output_dir).iterdir()] == ["recipe.yaml"]
+
+    def work_as_second_process() -> str:
+        monkeypatch.setenv("RANK", "1")
+        return work(recipe)
+
+    assert work(recipe, work_as_second_process) == "done"  # a process of the same group needs no lock
+
+
+def test_the_model_of_a_run_directory_is_its_folder(tiny_recipe: Path) -> None:
+    folder = claim(load(tiny_recipe))
+    assert model_of(str(folder)) == str(folder / "model")
+    assert model_of(str(folder), "tokenizer") == str(folder / "tokenizer")
+    assert model_of("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
+
+
+def test_a_write_replaces_the_file_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_text(file, "old")
+    with file.open() as reader:
+        write_text(file, "new")
+        assert reader.read() == "old"  # never part of both
+    assert file.read_text() == "new"
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

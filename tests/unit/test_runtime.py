@@ -1,6 +1,7 @@
-"""What the machine decides: whether there is a compiler, and when a fine-tuning is long enough to be compiled."""
+"""What depends on the machine: precision, determinism, its peak rate, a compiler, and when compiling pays."""
 
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -8,7 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertpre.runtime import can_compile, is_worth_compiling
+from bertpre import runtime
+from bertpre.runtime import (
+    can_compile,
+    choose_deterministic,
+    choose_dtype,
+    is_worth_compiling,
+    measured_flops,
+    peak_flops,
+    set_deterministic,
+)
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(
@@ -31,3 +43,79 @@ def test_without_pythons_headers_nothing_is_compiled(tmp_path: Path, monkeypatch
     assert not can_compile(torch.device("cpu"))
     (tmp_path / "Python.h").touch()
     assert can_compile(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), torch.float16), ((8, 0), torch.bfloat16)])
+def test_a_gpu_computes_in_bf16_from_ampere_on(
+    capability: tuple[int, int], expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert choose_dtype("auto", GPU) == expected
+    assert choose_dtype("fp32", GPU) == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"avx2"}, torch.float32),
+        ({"avx2", "avx512f"}, torch.float32),
+        ({"avx512_bf16"}, torch.bfloat16),
+        ({"amx_bf16"}, torch.bfloat16),
+    ],
+)
+def test_a_cpu_computes_in_bf16_where_it_multiplies_it(
+    flags: set[str], expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "cpu_flags", lambda: flags)
+    assert choose_dtype("auto", CPU) == expected
+
+
+def test_sums_are_deterministic_on_cpus_unless_the_recipe_says_otherwise() -> None:
+    assert choose_deterministic("auto", CPU)
+    assert not choose_deterministic("auto", GPU)
+    assert choose_deterministic(True, GPU)
+    assert not choose_deterministic(False, CPU)
+    try:
+        for enabled in (True, False):
+            set_deterministic(enabled)
+            assert torch.are_deterministic_algorithms_enabled() == enabled
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "expected"),
+    [
+        ("NVIDIA H100 PCIe", torch.bfloat16, 756e12),
+        ("NVIDIA H100 80GB HBM3", torch.bfloat16, 989e12),
+        ("NVIDIA L40S", torch.bfloat16, 362e12),
+        ("NVIDIA L4", torch.bfloat16, 121e12),
+        ("Tesla T4", torch.float16, 65e12),
+        ("NVIDIA H100 PCIe", torch.float32, None),
+        ("an unknown GPU", torch.bfloat16, None),
+    ],
+)
+def test_the_peak_rate_of_a_gpu_is_from_its_data_sheet(
+    name: str, dtype: torch.dtype, expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert peak_flops(GPU, dtype) == expected
+
+
+def test_the_measured_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 4.0, 4.0, 6.0, 6.0, 11.0])  # three products, of 4, 2 and 5 seconds
+    monkeypatch.setattr(runtime.time, "perf_counter", lambda: next(ticks))
+    assert measured_flops(CPU, torch.float32, size=10, rounds=3) == 2 * 10**3 / 2
+
+
+def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "__file__", str(tmp_path / "bertpre" / "runtime.py"))
+    assert runtime.commit() is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    (tmp_path / "file").write_text("one")
+    for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = runtime.commit()
+    assert clean and not clean.endswith("+")
+    (tmp_path / "file").write_text("two")
+    assert runtime.commit() == f"{clean}+"
