@@ -7,22 +7,18 @@ modeling file also registers the classes with transformers' Auto classes.
 from importlib import import_module
 from typing import Any
 
-_HOMES = {
-    "BertPreConfig": "configuration_bertpre",
-    "BertPreModel": "modeling_bertpre",
-    "BertPreForPreTraining": "modeling_bertpre",
-    "BertPreForMaskedLM": "modeling_bertpre",
-    "BertPreForNextSentencePrediction": "modeling_bertpre",
-    "BertPreForSequenceClassification": "modeling_bertpre",
-    "BertPreForTokenClassification": "modeling_bertpre",
-    "BertPreForQuestionAnswering": "modeling_bertpre",
-    "BertPreForMultipleChoice": "modeling_bertpre",
-}
-
-__all__ = list(_HOMES)
+__all__ = [  # noqa: F822 - `__getattr__` finds them
+    "BertPreConfig",
+    "BertPreForMaskedLM",
+    "BertPreForPreTraining",
+    "BertPreForSequenceClassification",
+    "BertPreForTokenClassification",
+    "BertPreModel",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute can be anything
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    file = "configuration_bertpre" if name == "BertPreConfig" else "modeling_bertpre"
+    return getattr(import_module(f"{__name__}.{file}"), name)

@@ -13,16 +13,11 @@ from transformers import (
     AutoConfig,
     BertConfig,
     BertForMaskedLM,
-    BertForMultipleChoice,
-    BertForNextSentencePrediction,
     BertForPreTraining,
-    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     ModernBertConfig,
     ModernBertForMaskedLM,
-    ModernBertForMultipleChoice,
-    ModernBertForQuestionAnswering,
     ModernBertForSequenceClassification,
     ModernBertForTokenClassification,
     PreTrainedConfig,
@@ -32,10 +27,7 @@ from transformers import (
 from .configuration_bertpre import BertPreConfig
 from .modeling_bertpre import (
     BertPreForMaskedLM,
-    BertPreForMultipleChoice,
-    BertPreForNextSentencePrediction,
     BertPreForPreTraining,
-    BertPreForQuestionAnswering,
     BertPreForSequenceClassification,
     BertPreForTokenClassification,
 )
@@ -45,19 +37,14 @@ StateDict = dict[str, Tensor]
 TO_BERT = {
     BertPreForPreTraining: BertForPreTraining,
     BertPreForMaskedLM: BertForMaskedLM,
-    BertPreForNextSentencePrediction: BertForNextSentencePrediction,
     BertPreForSequenceClassification: BertForSequenceClassification,
     BertPreForTokenClassification: BertForTokenClassification,
-    BertPreForQuestionAnswering: BertForQuestionAnswering,
-    BertPreForMultipleChoice: BertForMultipleChoice,
 }
 TO_MODERNBERT = {
     BertPreForPreTraining: ModernBertForMaskedLM,
     BertPreForMaskedLM: ModernBertForMaskedLM,
     BertPreForSequenceClassification: ModernBertForSequenceClassification,
     BertPreForTokenClassification: ModernBertForTokenClassification,
-    BertPreForQuestionAnswering: ModernBertForQuestionAnswering,
-    BertPreForMultipleChoice: ModernBertForMultipleChoice,
 }
 # The later of two entries counts: a stock ModernBertForMaskedLM becomes a BertPreForMaskedLM.
 FROM_STOCK = {stock: ours for ours, stock in (*TO_BERT.items(), *TO_MODERNBERT.items())}
@@ -72,7 +59,6 @@ MODERNBERT_PREFIXES = (
     ("cls.predictions.transform.LayerNorm.", "head.norm."),
     ("cls.predictions.decoder.", "decoder."),
     ("classifier.", "classifier."),
-    ("qa_outputs.", "classifier."),
 )
 # Segments and their order have no place in ModernBERT, and the bias is stored once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"
@@ -138,8 +124,7 @@ def from_stock(model: PreTrainedModel) -> PreTrainedModel:
     our_class = _counterpart(model, FROM_STOCK)
     if isinstance(model.config, BertConfig):
         return _build(our_class, config_from_bert(model.config), model.state_dict(), like=model)
-    output = "classifier." if our_class is BertPreForQuestionAnswering else "qa_outputs."  # the one that it has not
-    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES if ours != output)
+    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES)
     state = {_rename(name, stock_prefixes_first): tensor for name, tensor in model.state_dict().items()}
     state[SECOND_SEGMENT] = torch.zeros(model.config.hidden_size)
     if "cls.predictions.decoder.bias" in state:

@@ -9,7 +9,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForNextSentencePrediction, BertPreForPreTraining
+from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreModel
 from bertpre.model.conversion import from_stock, to_stock_modernbert
 from tests.parity.test_stock_bert import randomize
 
@@ -80,5 +80,5 @@ def test_wrong_model_is_told_what_to_do() -> None:
     with pytest.raises(ValueError, match="use to_stock_bert instead"):
         to_stock_modernbert(BertPreForMaskedLM(BertPreConfig(**SIZES)))
     modern = BertPreConfig(architecture="modern", **SIZES)
-    with pytest.raises(ValueError, match="NextSentencePrediction has no counterpart"):
-        to_stock_modernbert(BertPreForNextSentencePrediction(modern))
+    with pytest.raises(ValueError, match="BertPreModel has no counterpart"):
+        to_stock_modernbert(BertPreModel(modern))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertpre.model.layers_bertpre import drop, hash_bits
+from bertpre.model.dropout_bertpre import drop, hash_bits
 
 PROBABILITY, COUNT = 0.1, 200_000
 

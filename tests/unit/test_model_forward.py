@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from bertpre.model import (
     BertPreConfig,
     BertPreForMaskedLM,
-    BertPreForNextSentencePrediction,
     BertPreForPreTraining,
     BertPreForSequenceClassification,
     BertPreModel,
@@ -97,12 +96,12 @@ def test_batch_without_targets_gives_zero_loss_and_finite_gradients(num_items: t
 
 
 def test_next_sentence_label_zero_rewards_the_first_logit() -> None:
-    model = BertPreForNextSentencePrediction(tiny_config("bert")).eval()
+    model = BertPreForPreTraining(tiny_config("bert")).eval()
     with torch.no_grad():
         model.cls.seq_relationship.bias.copy_(torch.tensor([9.0, 0.0]))
     ids = pretraining_batch()["input_ids"]
-    assert model(ids, labels=torch.zeros(BATCH, dtype=torch.long)).loss < 0.1
-    assert model(ids, labels=torch.ones(BATCH, dtype=torch.long)).loss > 5
+    assert model(ids, next_sentence_label=torch.zeros(BATCH, dtype=torch.long)).loss < 0.1
+    assert model(ids, next_sentence_label=torch.ones(BATCH, dtype=torch.long)).loss > 5
 
 
 @both_architectures
@@ -118,10 +117,10 @@ def test_segments_default_to_the_first(architecture: str) -> None:
 def test_labels_of_the_wrong_shape_are_refused() -> None:
     batch = pretraining_batch()
     del batch["masked_positions"]
-    with pytest.raises(ValueError, match=r"labels of shape \(3, 4\) do not fit .* \(3, 12\)"):
+    with pytest.raises(ValueError, match=r"labels have shape \(3, 4\), but these logits need \(3, 12\)"):
         BertPreForPreTraining(tiny_config("bert"))(**batch)
     regression = BertPreForSequenceClassification(tiny_config("bert", num_labels=2, problem_type="regression"))
-    with pytest.raises(ValueError, match=r"labels of shape \(3, 1\) do not fit .* \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"labels have shape \(3, 1\), but these logits need \(3, 2\)"):
         regression(batch["input_ids"], labels=torch.zeros(3))
 
 
@@ -171,13 +170,17 @@ def test_regression_labels_may_lack_the_last_axis() -> None:
     torch.testing.assert_close(output.loss, ((output.logits[:, 0] - labels) ** 2).mean())
 
 
-@pytest.mark.parametrize("model_class", [BertPreForSequenceClassification, BertPreForNextSentencePrediction])
-def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel]) -> None:
+@pytest.mark.parametrize(
+    ("model_class", "logits"),
+    [(BertPreForSequenceClassification, "logits"), (BertPreForPreTraining, "seq_relationship_logits")],
+)
+def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel], logits: str) -> None:
     model = model_class(tiny_config("modern", classifier_pooling="mean", initializer_range=0.5)).eval()
     ids = pretraining_batch()["input_ids"][:1]
     mask = (torch.arange(SEQUENCE) < 7).long()[None]
-    torch.testing.assert_close(model(ids, mask).logits, model(ids[:, :7]).logits, rtol=0, atol=1e-5)
-    assert (model(ids, mask).logits - model(ids).logits).abs().max() > 1e-3
+    padded, cut, full = (model(*inputs)[logits] for inputs in ((ids, mask), (ids[:, :7],), (ids,)))
+    torch.testing.assert_close(padded, cut, rtol=0, atol=1e-5)
+    assert (padded - full).abs().max() > 1e-3
 
 
 @both_architectures
@@ -186,7 +189,6 @@ def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel]) -> Non
     [
         (BertPreForPreTraining, {"labels": torch.ones(BATCH, SEQUENCE).long(), "next_sentence_label": LABELS}),
         (BertPreForMaskedLM, {"labels": torch.ones(BATCH, SEQUENCE).long()}),
-        (BertPreForNextSentencePrediction, {"labels": LABELS}),
         (BertPreForSequenceClassification, {"labels": LABELS}),
     ],
 )
