@@ -247,7 +247,7 @@ def test_several_seeds_are_told_with_their_spread(
     kept = (run / "finetuned" / "model.safetensors").read_bytes()
     assert kept == (run / "seeds" / str(best) / "model.safetensors").read_bytes()
     page = (run / "report.html").read_text()
-    for word in ("over 3 seeds", "The worst mistakes", "Expected calibration error", "mixed"):
+    for word in ("over 3 seeds", "Worst mistakes", "Expected calibration error", "mixed"):
         assert word in page
 
 
