@@ -1,4 +1,4 @@
-"""Every head of both architectures is its stock twin: the same logits, loss and gradients, in both directions."""
+"""Every head of both architectures has the logits, loss and gradients of its stock class, in both directions."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ CASES = [(name, "bert", "cls") for name in TO_BERT] + [
     (name, "modern", pooling)
     for name in TO_MODERNBERT
     for pooling in ("cls", "mean")
-    if name is not modeling_bertpre.BertPreForPreTraining  # its twin is the masked language model: no sentence head
+    if name is not modeling_bertpre.BertPreForPreTraining  # ModernBERT has no sentence head
 ]
 
 
@@ -82,7 +82,7 @@ def test_logits_loss_and_gradients_match(
     for name, weight in stock.named_parameters():
         if weight.grad is not None:
             torch.testing.assert_close(gradients.pop(name), weight.grad, rtol=0, atol=1e-4)
-    # These are single texts, so the vector of the second segment, which ModernBERT has not, takes no part.
+    # These are single texts, so the vector of the second segment, which ModernBERT lacks, has zero gradient.
     assert not any(gradient.any() for gradient in gradients.values()) and len(gradients) == (architecture == "modern")
 
     back = from_stock(stock)

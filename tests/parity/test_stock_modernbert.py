@@ -64,9 +64,9 @@ def test_round_trip_keeps_config_and_weights() -> None:
     ("fields", "message"),
     [
         ({"global_attn_every_n_layers": 3}, "local attention"),
-        ({"norm_bias": True}, "biases differ"),
-        ({"decoder_bias": False}, "biases differ"),
-        ({"classifier_activation": "relu"}, "another activation"),
+        ({"norm_bias": True}, "other biases"),
+        ({"decoder_bias": False}, "other biases"),
+        ({"classifier_activation": "relu"}, "a different activation"),
         ({"mlp_dropout": 0.5}, "different dropout"),
     ],
 )
@@ -76,7 +76,7 @@ def test_what_ours_cannot_express_is_refused(fields: dict, message: str) -> None
         from_stock(ModernBertForMaskedLM(config))
 
 
-def test_wrong_model_is_told_what_to_do() -> None:
+def test_wrong_model_is_refused_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="use to_stock_bert instead"):
         to_stock_modernbert(BertPreForMaskedLM(BertPreConfig(**SIZES)))
     modern = BertPreConfig(architecture="modern", **SIZES)

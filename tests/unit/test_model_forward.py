@@ -1,4 +1,4 @@
-"""What forward promises besides agreeing with stock models: slots, losses, dtypes, records, compilation."""
+"""Forward passes beyond parity with stock models: slots, losses, dtypes, recorded outputs, compilation."""
 
 import math
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_logits_at_slots_are_the_full_logits_gathered(architecture: str) -> None
 
 
 @both_architectures
-def test_loss_is_the_sum_of_parts_near_chance(architecture: str) -> None:
+def test_untrained_losses_are_those_of_uniform_guesses_and_add_up(architecture: str) -> None:
     torch.manual_seed(0)
     output = BertPreForPreTraining(tiny_config(architecture)).eval()(**pretraining_batch())
     torch.testing.assert_close(output.loss, output.mlm_loss + output.nsp_loss)
@@ -72,7 +72,7 @@ def test_loss_is_the_sum_of_parts_near_chance(architecture: str) -> None:
 
 
 @both_architectures
-def test_loss_holds_only_the_objectives_asked_for(architecture: str) -> None:
+def test_loss_contains_only_the_requested_objectives(architecture: str) -> None:
     model = BertPreForPreTraining(tiny_config(architecture)).eval()
     batch = pretraining_batch()
     sentence_label = batch.pop("next_sentence_label")
@@ -163,7 +163,7 @@ def test_classification_losses_are_torchs_means(
     torch.testing.assert_close(halved.loss, output.loss / 2)
 
 
-def test_regression_labels_may_lack_the_last_axis() -> None:
+def test_regression_labels_may_have_one_axis() -> None:
     model = BertPreForSequenceClassification(tiny_config("bert", num_labels=1)).eval()
     labels = torch.tensor([0.5, -1.0, 2.0])
     output = model(pretraining_batch()["input_ids"], labels=labels)
@@ -193,7 +193,7 @@ def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel], logits
     ],
 )
 def test_every_weight_has_a_gradient(architecture: str, model_class: type[PreTrainedModel], labels: dict) -> None:
-    # DistributedDataParallel refuses a model of which it is not so; single texts come without token types.
+    # DistributedDataParallel needs a gradient for every weight, also for single texts, which have no token types.
     model = model_class(tiny_config(architecture))
     model(pretraining_batch()["input_ids"], **labels).loss.backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
@@ -209,8 +209,8 @@ def test_hidden_states_and_attentions_on_request(architecture: str) -> None:
     padded = pretraining_batch()["attention_mask"] == 0
     assert not output.attentions[0].transpose(1, 3)[padded].any()  # (B, S keys, S, H)
     torch.testing.assert_close(output.attentions[0].sum(-1), torch.ones(BATCH, 2, SEQUENCE))
-    quiet = model(**pretraining_batch())
-    assert quiet.hidden_states is None and quiet.attentions is None
+    default = model(**pretraining_batch())
+    assert default.hidden_states is None and default.attentions is None
 
 
 @both_architectures

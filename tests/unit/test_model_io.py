@@ -39,7 +39,7 @@ def first_output(model: PreTrainedModel) -> torch.Tensor:
 
 @pytest.fixture
 def deterministic() -> Iterator[None]:
-    """Deterministic mode fills fresh memory with NaN, so a buffer that nobody filled cannot pass for right."""
+    """Deterministic mode fills fresh memory with NaN, so an uninitialised buffer changes the outputs."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -58,9 +58,8 @@ def test_auto_class_restores_class_and_outputs(
     for _ in range(2):
         loaded = getattr(transformers, auto_name).from_pretrained(tmp_path)
         assert type(loaded) is model_class
-        torch.testing.assert_close(
-            first_output(loaded), expected, rtol=0, atol=1e-6
-        )  # kernels add in an order that memory alignment decides
+        # Not equal: the order in which kernels add depends on memory alignment.
+        torch.testing.assert_close(first_output(loaded), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("model_class", [BertPreForPreTraining, BertPreForMaskedLM])
@@ -126,7 +125,7 @@ def test_initial_weights_follow_the_published_table(architecture: str) -> None:
             assert not modern or weight.abs().max() <= 2 * expected / cut, name
 
 
-def test_custom_code_is_four_files_that_need_no_bertpre(
+def test_custom_code_is_four_files_that_do_not_import_bertpre(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for registered in (BertPreConfig, *modeling_bertpre.AUTO_CLASSES.values()):
