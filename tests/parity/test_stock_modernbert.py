@@ -10,7 +10,7 @@ from transformers import (
 )
 
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreModel
-from bertpre.model.conversion import from_stock, to_stock_modernbert
+from bertpre.model.conversion import from_stock, modernbert_config, to_stock_modernbert
 from tests.parity.test_stock_bert import randomize
 
 BATCH, SEQUENCE, VOCABULARY = 3, 12, 90
@@ -58,6 +58,12 @@ def test_round_trip_keeps_config_and_weights() -> None:
     assert back.config.to_diff_dict() == config.to_diff_dict()
     for name, weight in ours.state_dict().items():
         assert torch.equal(weight, back.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(("dropout", "expected"), [(None, 0.3), (0.0, 0.0)])
+def test_classifier_dropout_defaults_to_hidden_dropout(dropout: float | None, expected: float) -> None:
+    config = BertPreConfig(architecture="modern", hidden_dropout_prob=0.3, classifier_dropout=dropout, **SIZES)
+    assert modernbert_config(config).classifier_dropout == expected
 
 
 @pytest.mark.parametrize(

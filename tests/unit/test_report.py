@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertpre.reporting import evaluation, report
+from bertpre.reporting import evaluation, page, report
 from bertpre.reporting.report import closing_lines, headline_rows, read_metrics
 
 MEASURED = {
@@ -76,6 +76,7 @@ def test_sentence_order_is_named_as_such() -> None:
 def test_texts_are_escaped() -> None:
     fillings = report.fillings(results())
     assert "a &lt;b&gt; is <mark>[MASK]</mark>." in fillings and "<b>&lt;i&gt;, bad</b>" in fillings
+    assert page.table([("<a>", "<b>")], ("<c>",)).count("&lt;") == 3
     row = {"label": "<p>", "prediction": "no", "probability": 0.987, "id": "test/3", "text": "a < b"}
     shown = evaluation.mistakes([row])
     assert "true &lt;p&gt;, predicted no (probability 98.7%); test/3" in shown and "a &lt; b" in shown
