@@ -1,13 +1,23 @@
-"""The encoder, its heads, conversion to and from stock classes, and its cost in FLOPs.
+"""The encoder, its heads, conversion to and from stock classes, export, and the cost in FLOPs.
 
 The names below are imported on first use, so that reading a configuration does not load the models. Importing the
 modeling file also registers the classes with transformers' Auto classes.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = [  # noqa: F822 - `__getattr__` finds them
+if TYPE_CHECKING:
+    from .configuration_bertpre import BertPreConfig
+    from .modeling_bertpre import (
+        BertPreForMaskedLM,
+        BertPreForPreTraining,
+        BertPreForSequenceClassification,
+        BertPreForTokenClassification,
+        BertPreModel,
+    )
+
+__all__ = [
     "BertPreConfig",
     "BertPreForMaskedLM",
     "BertPreForPreTraining",

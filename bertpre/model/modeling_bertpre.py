@@ -218,6 +218,9 @@ def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, n
 
 # ---- pretraining -----------------------------------------------------------------------------------------------------
 
+# Every `forward` below lists the encoder's five inputs, because transformers reads their names from its signature:
+# Trainer drops the columns of a data set that are not among them.
+
 
 @dataclass
 class BertPreForPreTrainingOutput(ModelOutput):
