@@ -1,28 +1,34 @@
-"""The encoder, its heads, conversion to and from stock classes, and its cost in FLOPs.
+"""The encoder, its heads, conversion to and from stock classes, export, and the cost in FLOPs.
 
 The names below are imported on first use, so that reading a configuration does not load the models. Importing the
 modeling file also registers the classes with transformers' Auto classes.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_HOMES = {
-    "BertPreConfig": "configuration_bertpre",
-    "BertPreModel": "modeling_bertpre",
-    "BertPreForPreTraining": "modeling_bertpre",
-    "BertPreForMaskedLM": "modeling_bertpre",
-    "BertPreForNextSentencePrediction": "modeling_bertpre",
-    "BertPreForSequenceClassification": "modeling_bertpre",
-    "BertPreForTokenClassification": "modeling_bertpre",
-    "BertPreForQuestionAnswering": "modeling_bertpre",
-    "BertPreForMultipleChoice": "modeling_bertpre",
-}
+if TYPE_CHECKING:
+    from .configuration_bertpre import BertPreConfig
+    from .modeling_bertpre import (
+        BertPreForMaskedLM,
+        BertPreForPreTraining,
+        BertPreForSequenceClassification,
+        BertPreForTokenClassification,
+        BertPreModel,
+    )
 
-__all__ = list(_HOMES)
+__all__ = [
+    "BertPreConfig",
+    "BertPreForMaskedLM",
+    "BertPreForPreTraining",
+    "BertPreForSequenceClassification",
+    "BertPreForTokenClassification",
+    "BertPreModel",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute can be anything
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    file = "configuration_bertpre" if name == "BertPreConfig" else "modeling_bertpre"
+    return getattr(import_module(f"{__name__}.{file}"), name)

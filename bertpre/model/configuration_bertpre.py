@@ -20,20 +20,21 @@ COUNTS = (
 class BertPreConfig(PreTrainedConfig):
     """Sizes and choices of a BertPre model; every field is keyword-only and type-checked.
 
-    `architecture` selects the whole layout, there is no mixing:
+    `architecture` selects the whole layout; the two cannot be mixed:
 
     - `"bert"`: post-LN, learned positions, segment embeddings, biases (Devlin et al. 2018, section 3).
       `classifier_pooling` must be `"cls"`; `rope_theta` has no effect.
     - `"modern"`: pre-LN, rotary positions, GeGLU, no biases (Warner et al. 2024, "ModernBERT", section 2.1), with full
-      attention in every layer. `type_vocab_size` has no effect and `max_position_embeddings` is only information.
+      attention in every layer. `type_vocab_size` has no effect, and no weight depends on `max_position_embeddings`.
 
-    `intermediate_size` is the width after the activation: the GeGLU of `"modern"` has one more input matrix of that
-    width, so 2/3 of BERT's figure gives the same number of parameters. `classifier_dropout=None` means
-    `hidden_dropout_prob`. Raises an error that names the field when a value has the wrong type or breaks a rule below.
+    `intermediate_size` is the width after the activation. The GeGLU of `"modern"` has a second input matrix of that
+    width, so two thirds of BERT's width give the same number of parameters. `classifier_dropout=None` means
+    `hidden_dropout_prob`. A value of the wrong type, or one that breaks a rule below, raises an error that names the
+    field (StrictDataclassError, a ValueError or TypeError).
     """
 
     model_type = "bertpre"
-    # Trainer would otherwise collect the two partial losses as if they were predictions.
+    # Without this, Trainer would collect the two partial losses as predictions.
     keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss", "hidden_states", "attentions"]
 
     architecture: str = "bert"
@@ -64,15 +65,15 @@ class BertPreConfig(PreTrainedConfig):
         """Width of one attention head (D)."""
         return self.hidden_size // self.num_attention_heads
 
-    # The rules below run at construction and before saving, in alphabetical order; two replace transformers' own.
+    # These rules run at construction and before saving, in alphabetical order; two of them replace transformers' own.
 
     def validate_architecture(self) -> None:
-        """`architecture` is one of the two that exist."""
+        """`architecture` must be one of ARCHITECTURES."""
         if self.architecture not in ARCHITECTURES:
             raise ValueError(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {self.architecture!r}")
 
     def validate_classifier_pooling(self) -> None:
-        """The classic architecture classifies its pooler's output, which reads [CLS]."""
+        """`classifier_pooling` must be one of POOLINGS; "bert" classifies the pooler's output, which reads [CLS]."""
         if self.classifier_pooling not in POOLINGS:
             choices = ", ".join(POOLINGS)
             raise ValueError(f"classifier_pooling must be one of {choices}, got {self.classifier_pooling!r}")
@@ -80,7 +81,7 @@ class BertPreConfig(PreTrainedConfig):
             raise ValueError("classifier_pooling must be 'cls' with architecture 'bert'; 'mean' needs 'modern'")
 
     def validate_heads(self) -> None:
-        """Heads divide the hidden size; rotary embeddings turn pairs, so they need an even head dimension."""
+        """Heads must divide the hidden size; rotary embeddings rotate pairs, so their head dimension must be even."""
         if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
@@ -93,14 +94,14 @@ class BertPreConfig(PreTrainedConfig):
             )
 
     def validate_probabilities(self) -> None:
-        """Dropout probabilities lie in [0, 1)."""
+        """Dropout probabilities must be in [0, 1)."""
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {value}")
 
     def validate_sizes(self) -> None:
-        """Counts are at least 1, scales are positive."""
+        """Counts must be at least 1 and scales positive."""
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -109,12 +110,12 @@ class BertPreConfig(PreTrainedConfig):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
     def validate_tie_word_embeddings(self) -> None:
-        """Both published architectures score the vocabulary with the token embeddings."""
+        """The decoder must be tied to the token embeddings, as in both published architectures."""
         if not self.tie_word_embeddings:
-            raise ValueError("tie_word_embeddings must be True: there is no BertPre model with a decoder of its own")
+            raise ValueError("tie_word_embeddings must be True: BertPre models have no separate decoder")
 
     def validate_token_ids(self) -> None:
-        """Special tokens are rows of the embedding table (transformers only warns)."""
+        """Ids of special tokens must be rows of the embedding table (transformers only warns)."""
         for name in ("pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < self.vocab_size:

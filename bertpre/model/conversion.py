@@ -1,7 +1,7 @@
-"""To and from the stock `bert` and `modernbert` classes of transformers: the same weights under their names.
+"""Conversion to and from the stock `bert` and `modernbert` classes of transformers, which only rename the weights.
 
-Every function leaves its argument and the random state alone and returns a new model with the same logits, on the same
-device, in the same dtype and mode.
+The `to_` and `from_` functions change neither their argument nor the random state. They return a new model with the
+same logits, on the same device, in the same dtype and mode.
 """
 
 from copy import copy
@@ -13,16 +13,11 @@ from transformers import (
     AutoConfig,
     BertConfig,
     BertForMaskedLM,
-    BertForMultipleChoice,
-    BertForNextSentencePrediction,
     BertForPreTraining,
-    BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
     ModernBertConfig,
     ModernBertForMaskedLM,
-    ModernBertForMultipleChoice,
-    ModernBertForQuestionAnswering,
     ModernBertForSequenceClassification,
     ModernBertForTokenClassification,
     PreTrainedConfig,
@@ -32,10 +27,7 @@ from transformers import (
 from .configuration_bertpre import BertPreConfig
 from .modeling_bertpre import (
     BertPreForMaskedLM,
-    BertPreForMultipleChoice,
-    BertPreForNextSentencePrediction,
     BertPreForPreTraining,
-    BertPreForQuestionAnswering,
     BertPreForSequenceClassification,
     BertPreForTokenClassification,
 )
@@ -45,24 +37,19 @@ StateDict = dict[str, Tensor]
 TO_BERT = {
     BertPreForPreTraining: BertForPreTraining,
     BertPreForMaskedLM: BertForMaskedLM,
-    BertPreForNextSentencePrediction: BertForNextSentencePrediction,
     BertPreForSequenceClassification: BertForSequenceClassification,
     BertPreForTokenClassification: BertForTokenClassification,
-    BertPreForQuestionAnswering: BertForQuestionAnswering,
-    BertPreForMultipleChoice: BertForMultipleChoice,
 }
 TO_MODERNBERT = {
     BertPreForPreTraining: ModernBertForMaskedLM,
     BertPreForMaskedLM: ModernBertForMaskedLM,
     BertPreForSequenceClassification: ModernBertForSequenceClassification,
     BertPreForTokenClassification: ModernBertForTokenClassification,
-    BertPreForQuestionAnswering: ModernBertForQuestionAnswering,
-    BertPreForMultipleChoice: ModernBertForMultipleChoice,
 }
-# The later of two entries counts: a stock ModernBertForMaskedLM becomes a BertPreForMaskedLM.
+# Of two entries the later one is kept: a stock ModernBertForMaskedLM becomes a BertPreForMaskedLM.
 FROM_STOCK = {stock: ours for ours, stock in (*TO_BERT.items(), *TO_MODERNBERT.items())}
 
-# Weights of "bert" have the names of stock BERT. Weights of "modern" differ in these prefixes, ours first.
+# The weights of "bert" have stock BERT's names, those of "modern" ModernBERT's except for these prefixes, ours first.
 MODERNBERT_PREFIXES = (
     ("bert.embeddings.word_embeddings.", "model.embeddings.tok_embeddings."),
     ("bert.embeddings.norm.", "model.embeddings.norm."),
@@ -72,9 +59,8 @@ MODERNBERT_PREFIXES = (
     ("cls.predictions.transform.LayerNorm.", "head.norm."),
     ("cls.predictions.decoder.", "decoder."),
     ("classifier.", "classifier."),
-    ("qa_outputs.", "classifier."),
 )
-# Segments and their order have no place in ModernBERT, and the bias is stored once, as the decoder's.
+# ModernBERT has neither segments nor a head for their order, and it stores the bias once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"
 ABSENT_FROM_MODERNBERT = (SECOND_SEGMENT, "bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
 
@@ -105,7 +91,7 @@ MODERNBERT_FIELDS = ("classifier_pooling", "cls_token_id", "sep_token_id")
 def to_stock_bert(model: PreTrainedModel) -> PreTrainedModel:
     """Convert a BertPre model of architecture "bert" to the stock BERT class of the same task.
 
-    Raises ValueError for another architecture or a class that stock BERT does not have.
+    Raises ValueError for another architecture, or for a class that stock BERT lacks.
     """
     _check_architecture(model, "bert", "to_stock_modernbert")
     stock_class = _counterpart(model, TO_BERT)
@@ -114,11 +100,11 @@ def to_stock_bert(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def to_stock_modernbert(model: PreTrainedModel) -> PreTrainedModel:
-    """Convert a BertPre model of architecture "modern" to stock ModernBERT; its pooler and NSP head are left behind.
+    """Convert a BertPre model of architecture "modern" to the stock ModernBERT class of the same task.
 
-    So is the vector of the second segment: logits are the same for single texts (token types all 0).
-
-    Raises ValueError for another architecture or a class that ModernBERT does not have.
+    The pooler, the head for next sentence prediction and the vector of the second segment are dropped, so the logits
+    are the same for single texts (token types all 0). Raises ValueError for another architecture, or for a class that
+    ModernBERT lacks.
     """
     _check_architecture(model, "modern", "to_stock_bert")
     stock_class = _counterpart(model, TO_MODERNBERT)
@@ -133,13 +119,12 @@ def to_stock_modernbert(model: PreTrainedModel) -> PreTrainedModel:
 def from_stock(model: PreTrainedModel) -> PreTrainedModel:
     """Convert a stock BERT or ModernBERT model to the BertPre class of the same task.
 
-    Raises ValueError for other classes, and for configs with what BertPre has not (local attention, a decoder, ...).
+    Raises ValueError for other classes, and for features that BertPre lacks (local attention, a decoder, ...).
     """
     our_class = _counterpart(model, FROM_STOCK)
     if isinstance(model.config, BertConfig):
         return _build(our_class, config_from_bert(model.config), model.state_dict(), like=model)
-    output = "classifier." if our_class is BertPreForQuestionAnswering else "qa_outputs."  # the one that it has not
-    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES if ours != output)
+    stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES)
     state = {_rename(name, stock_prefixes_first): tensor for name, tensor in model.state_dict().items()}
     state[SECOND_SEGMENT] = torch.zeros(model.config.hidden_size)
     if "cls.predictions.decoder.bias" in state:
@@ -148,15 +133,15 @@ def from_stock(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def load_for_pretraining(source: str) -> PreTrainedModel:
-    """Load a folder or Hub id of a BertPre, stock BERT or stock ModernBERT model as its class for pretraining, in fp32.
+    """Load a BertPre, stock BERT or stock ModernBERT model from a folder or the Hub, for pretraining, in fp32.
 
-    That is `BertPreForPreTraining`, or `BertPreForMaskedLM` from ModernBERT, which has no head for sentence order.
+    The class is `BertPreForPreTraining`, or `BertPreForMaskedLM` for ModernBERT, which has no head for sentence order.
     Raises ValueError for other models, OSError where there is none.
     """
     model_type = AutoConfig.from_pretrained(source).model_type
     classes = {"bertpre": BertPreForPreTraining, "bert": BertForPreTraining, "modernbert": ModernBertForMaskedLM}
     if model_type not in classes:
-        raise ValueError(f"it is a {model_type} model; known are {', '.join(classes)}")
+        raise ValueError(f"it is a {model_type} model; only {', '.join(classes)} models can be pretrained further")
     model = classes[model_type].from_pretrained(source, dtype=torch.float32)
     return model if model_type == "bertpre" else from_stock(model)
 
@@ -167,7 +152,7 @@ def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
     return ModernBertConfig(
         **_copy_fields(config, SHARED_FIELDS + MODERNBERT_FIELDS),
         layer_types=["full_attention"] * config.num_hidden_layers,
-        # Both kinds are given, because the class would fill in its own base for the kind that is not in use.
+        # Both kinds are set, because the class would fill in its own base for the unused one.
         rope_parameters={
             kind: {"rope_type": "default", "rope_theta": config.rope_theta}
             for kind in ("full_attention", "sliding_attention")
@@ -185,7 +170,7 @@ def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
 
 
 def config_from_bert(config: BertConfig) -> BertPreConfig:
-    """The BertPre config of a stock BERT encoder; ids of tokens that BertConfig does not store become None."""
+    """The BertPre config of a stock BERT encoder; the token ids that BertConfig does not store become None."""
     _require(not config.is_decoder and not config.add_cross_attention, "it is a decoder")
     fields = _copy_fields(config, SHARED_FIELDS + BERT_FIELDS)
     unknown = dict.fromkeys(("unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"))
@@ -193,14 +178,14 @@ def config_from_bert(config: BertConfig) -> BertPreConfig:
 
 
 def config_from_modernbert(config: ModernBertConfig) -> BertPreConfig:
-    """The BertPre config of a stock ModernBERT, where BertPre has all it asks for."""
+    """The BertPre config of a stock ModernBERT; raises ValueError for features that BertPre lacks."""
     rope = config.rope_parameters["full_attention"]
-    _require(set(config.layer_types) == {"full_attention"}, "some of its layers have local attention")
+    _require(set(config.layer_types) == {"full_attention"}, "some of its layers use local attention")
     _require(rope["rope_type"] == "default", "its rotary positions are scaled")
     biases = (config.norm_bias, config.attention_bias, config.mlp_bias, config.classifier_bias)
-    _require(not any(biases) and config.decoder_bias, "its biases differ")
-    _require(config.hidden_activation == config.classifier_activation, "its head has another activation")
-    _require(config.embedding_dropout == config.mlp_dropout, "it has different dropout in embeddings and MLP")
+    _require(not any(biases) and config.decoder_bias, "its layers have other biases")
+    _require(config.hidden_activation == config.classifier_activation, "its head has a different activation")
+    _require(config.embedding_dropout == config.mlp_dropout, "its embeddings and MLP have different dropout")
     return BertPreConfig(
         architecture="modern",
         **_copy_fields(config, SHARED_FIELDS + MODERNBERT_FIELDS),

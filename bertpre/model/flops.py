@@ -10,25 +10,25 @@ Parameters of the pretraining model (E hidden, I intermediate, V vocabulary, P p
  6. MLM head             bert: E^2 + E + 2E + V                      modern: E^2 + E + V (the decoder is V E of line 1)
  7. NSP head             2E + 2
 
-FLOPs per token, forward (a multiplication and an addition are two; S sequence, m = masked positions / S):
+FLOPs per token, forward (a multiplication and an addition count as two; S sequence length, m = masked positions / S):
 
  8. A matrix product of (n, a) and (a, b) costs 2 n a b, so a linear layer costs 2 a b for each token it sees.
  9. Linear layers of a layer: 2 (4 E^2 + 2 E I) in bert, 2 (4 E^2 + 3 E I) in modern.
 10. Attention of a layer: in each of H heads the scores, (S, D) by (D, S), and the mixing, (S, S) by (S, D), cost
-    2 S^2 D each; together 4 S^2 D H = 4 S^2 E a sequence, 4 S E a token.
+    2 S^2 D each; together 4 S^2 D H = 4 S^2 E per sequence, 4 S E per token.
 11. MLM head, at masked positions only: m 2 (E^2 + E V).
-12. Pooler and NSP head, once a sequence: 2 (E^2 + 2 E) / S.
+12. Pooler and NSP head, once per sequence: 2 (E^2 + 2 E) / S.
 13. Total: L (line 9 + line 10) + line 11 + line 12. Embedding look-ups, norms, activations, softmax and dropout are
     left out, as usual (Kaplan et al. 2020, section 2.1; Chowdhery et al. 2022, appendix B).
-14. Training costs three times the forward pass: the backward pass makes two products of the same size for each one, for
-    the gradients of its two factors. Recomputation under activation checkpointing is not counted.
+14. Training costs three times the forward pass: for each matrix product, the backward pass computes two of the same
+    size, the gradients of its two factors. Recomputation under activation checkpointing is not counted.
 """
 
 from .configuration_bertpre import BertPreConfig
 
 
 def count_parameters(config: BertPreConfig) -> int:
-    """Number of parameters of `BertPreForPreTraining`, tied ones once (lines 1 to 7)."""
+    """Number of parameters of `BertPreForPreTraining`; tied ones count once (lines 1 to 7)."""
     hidden, intermediate, vocabulary = config.hidden_size, config.intermediate_size, config.vocab_size
     pooler_and_nsp = (hidden**2 + hidden) + (2 * hidden + 2)
     if config.architecture == "bert":
@@ -41,7 +41,7 @@ def count_parameters(config: BertPreConfig) -> int:
         embeddings = vocabulary * hidden + 2 * hidden
         attention = 4 * hidden**2 + hidden
         mlp = 3 * hidden * intermediate + hidden
-        # The first layer lacks one norm, the final norm makes up for it.
+        # The first layer has one norm less; the final norm takes its place in the sum.
         layers = config.num_hidden_layers * (attention + mlp)
         mlm_head = hidden**2 + hidden + vocabulary
     return embeddings + layers + pooler_and_nsp + mlm_head
@@ -52,8 +52,8 @@ def flops_per_token(
 ) -> float:
     """FLOPs of `BertPreForPreTraining` per token of a sequence, forward or forward and backward (lines 8 to 14).
 
-    `masked_fraction` is the number of positions whose vocabulary logits are computed, padding slots included, divided
-    by `sequence_length`: 1.0 where the model is run without `masked_positions`. Padding tokens cost as much as others.
+    `masked_fraction` is the number of positions whose vocabulary logits are computed, unused slots included, divided by
+    `sequence_length`: 1.0 when the model runs without `masked_positions`. Padding tokens cost as much as others.
     Raises ValueError for a length below 1 or a fraction outside [0, 1].
     """
     if sequence_length < 1 or not 0 <= masked_fraction <= 1:

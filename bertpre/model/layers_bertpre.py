@@ -1,57 +1,27 @@
-"""The layers of BertPre: embeddings, attention and encoders of the classic and the modern one, pooler, vocabulary head.
+"""The layers of BertPre, in the order in which data passes them: architecture "bert", "modern", then what both share.
 
 Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate, V vocabulary, K slots for masked positions.
-Each module's docstring ends with the shape it returns. This file and its siblings need only torch, transformers and
-each other, because saving a model with custom code copies these alone.
+Each module's docstring ends with the shape it returns. Attributes have the names that stock BERT and ModernBERT give
+their weights, odd ones such as `attention.self`, `LayerNorm` or `Wqkv` too, because state-dict keys are made of them.
+
+This file and its siblings need only torch, transformers and each other, because saving a model with custom code copies
+these files alone.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_bertpre import BertPreConfig
+from .dropout_bertpre import Dropout, drop
 
 Rotation = tuple[Tensor, Tensor]
 
-# ---- dropout ---------------------------------------------------------------------------------------------------------
-
-
-def hash_bits(index: Tensor) -> Tensor:
-    """Mix int32 numbers, each bit of the result depending on each bit given (the finalizer of MurmurHash3)."""
-    for shift, factor in ((16, -2048144789), (13, -1028477387), (16, 1)):
-        index = (index ^ ((index >> shift) & ((1 << (32 - shift)) - 1))) * factor
-    return index
-
-
-def drop(states: Tensor, probability: float, training: bool) -> Tensor:
-    """Zero each value with this probability and scale up the others (Srivastava et al. 2014); the same shape.
-
-    Compiled for a CPU, torch's own draws one number after the other, which took a third of a training step
-    (docs/architecture.md). There two numbers are drawn for the tensor, and each place hashes its own from them.
-    """
-    if not (training and probability > 0 and states.device.type == "cpu" and torch.compiler.is_compiling()):
-        return F.dropout(states, probability, training)
-    factor, offset = torch.randint(-(1 << 31), 1 << 31, (2,), dtype=torch.int32)
-    index = torch.arange(states.numel(), dtype=torch.int32).view(states.shape)
-    # An odd factor keeps the places apart.
-    is_kept = hash_bits(index * (factor | 1) + offset) >= round((probability - 0.5) * (1 << 32))
-    return torch.where(is_kept, states * (1 / (1 - probability)), 0)
-
-
-class Dropout(nn.Dropout):
-    """`drop` as a module."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        return drop(states, self.p, self.training)
-
-
-# ---- attention -------------------------------------------------------------------------------------------------------
+# ---- attention, for both architectures -------------------------------------------------------------------------------
 
 
 def eager_attention(
@@ -64,10 +34,10 @@ def eager_attention(
     dropout: float = 0.0,
     **_: object,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention written out (Vaswani et al. 2017, section 3.2.1), which can show its weights.
+    """Scaled dot-product attention, softmax(Q K^T / sqrt(D)) V (Vaswani et al. 2017, section 3.2.1).
 
-    Query, key, value are (B, H, S, D); the mask broadcasts to (B, H, S, S), bool (True: attend) or added to the scores.
-    Returns the mixed values (B, S, H, D) and the weights (B, H, S, S).
+    Query, key and value are (B, H, S, D). The mask broadcasts to (B, H, S, S): bool (True: attend) or added to the
+    scores. Returns the weighted values (B, S, H, D) and the weights (B, H, S, S), which the fused kernels cannot show.
     """
     scores = torch.matmul(query, key.transpose(-2, -1)) * scaling  # (B, H, S, S)
     if attention_mask is not None and attention_mask.dtype == torch.bool:
@@ -82,7 +52,7 @@ def eager_attention(
 def run_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
 ) -> tuple[Tensor, Tensor | None]:
-    """Run the kernel the config names on (B, H, S, D); returns the joined heads (B, S, E) and its weights, if any."""
+    """Run the configured kernel on (B, H, S, D); returns the joined heads (B, S, E) and the weights, if it has them."""
     config = module.config
     attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention)
     dropout = config.attention_probs_dropout_prob if module.training else 0.0
@@ -101,7 +71,7 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)  # segments
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
@@ -116,12 +86,15 @@ class BertEmbeddings(nn.Module):
 
 
 class BertSelfAttention(nn.Module):
-    """Multi-head self-attention with three biased projections (Vaswani et al. 2017, section 3.2.2): (B, S, E)."""
+    """Multi-head self-attention with three biased projections (Vaswani et al. 2017, section 3.2.2): (B, S, E).
+
+    The output projection follows in `BertResidual`.
+    """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
         self.config = config
-        self.is_causal = False  # transformers' sdpa takes an absent attribute for True
+        self.is_causal = False  # without this attribute transformers' sdpa attends causally
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
@@ -129,8 +102,8 @@ class BertSelfAttention(nn.Module):
     def forward(self, hidden_states: Tensor, mask: Tensor | None, **kwargs: object) -> tuple[Tensor, Tensor | None]:
         heads = (*hidden_states.shape[:-1], -1, self.config.head_dim)
         query = self.query(hidden_states).view(heads).transpose(1, 2)  # (B, S, E) -> (B, S, H, D) -> (B, H, S, D)
-        key = self.key(hidden_states).view(heads).transpose(1, 2)  # the same
-        value = self.value(hidden_states).view(heads).transpose(1, 2)  # the same
+        key = self.key(hidden_states).view(heads).transpose(1, 2)  # likewise
+        value = self.value(hidden_states).view(heads).transpose(1, 2)  # likewise
         return run_attention(self, query, key, value, mask, **kwargs)
 
 
@@ -153,12 +126,13 @@ class BertResidual(nn.Module):
 class BertLayer(GradientCheckpointingLayer):
     """Post-LN Transformer layer (Devlin et al. 2018, section 3): (B, S, E).
 
-    Attention, then a feed-forward network of two layers (Vaswani et al. 2017, section 3.3) with GELU between them
-    (Devlin et al. 2018, appendix A.2). Nested as stock BERT names its weights.
+    Attention, then a feed-forward network of two linear layers (Vaswani et al. 2017, section 3.3) with GELU between
+    them (Devlin et al. 2018, appendix A.2).
     """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
+        # The nesting only makes stock BERT's keys: attention.self.query, attention.output.dense, intermediate.dense.
         attention = {"self": BertSelfAttention(config), "output": BertResidual(config, config.hidden_size)}
         self.attention = nn.ModuleDict(attention)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
@@ -173,7 +147,7 @@ class BertLayer(GradientCheckpointingLayer):
 
 
 class BertEncoder(nn.Module):
-    """The stack of post-LN layers: (B, S, E). Its positions came with the embeddings."""
+    """The stack of post-LN layers: (B, S, E). It ignores `position_ids`, which the embeddings have added."""
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
@@ -196,8 +170,8 @@ def modern_norm(config: BertPreConfig) -> nn.LayerNorm:
 class ModernEmbeddings(nn.Module):
     """Token embeddings, normalised: (B, S, E). Positions enter in attention.
 
-    ModernBERT has no segments. Next sentence prediction needs them, so tokens of the second segment get one vector
-    more, and those of the first get none: a single text is encoded exactly as ModernBERT encodes it.
+    ModernBERT has no segments, but next sentence prediction needs them. So one vector is added to the tokens of the
+    second segment and none to those of the first: a single text is encoded exactly as ModernBERT encodes it.
     """
 
     def __init__(self, config: BertPreConfig) -> None:
@@ -208,21 +182,16 @@ class ModernEmbeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
-        if token_type_ids is None:  # the vector takes part all the same, for data parallelism wants its gradient
+        if token_type_ids is None:  # the vector still takes part: data parallelism needs a gradient for every weight
             token_type_ids = torch.zeros_like(position_ids)
         embeddings = inputs_embeds + token_type_ids.unsqueeze(-1) * self.second_segment  # (B, S, E) + (B, S, 1) * (E,)
         return self.dropout(self.norm(embeddings))
 
 
-def residual_std(config: BertPreConfig) -> float:
-    """Initial standard deviation of projections onto the residual stream, which sums 2 of them per layer."""
-    return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
-
-
 def rotary_rotation(config: BertPreConfig, position_ids: Tensor) -> Rotation:
     """Cosines and sines of RoPE for positions (1 or B, S), each (1 or B, 1, S, D), in fp32 (Su et al. 2021, 3.4.2).
 
-    Computed at every forward, which costs little beside one layer; a buffer would not survive `from_pretrained`.
+    Recomputed in every forward pass: that is cheap compared with one layer, and `from_pretrained` would lose a buffer.
     """
     exponents = torch.arange(0, config.head_dim, 2, device=position_ids.device, dtype=torch.float32) / config.head_dim
     frequencies = 1.0 / (config.rope_theta**exponents)  # (D/2,)
@@ -232,7 +201,7 @@ def rotary_rotation(config: BertPreConfig, position_ids: Tensor) -> Rotation:
 
 
 def rotate(states: Tensor, rotation: Rotation) -> Tensor:
-    """Turn each pair (i, i + D/2) of (B, H, S, D) by its position's angle, in fp32; the dtype is kept."""
+    """Rotate each pair (i, i + D/2) of (B, H, S, D) by its position's angle, in fp32; the dtype is kept."""
     cosine, sine = rotation
     first, second = states.float().chunk(2, dim=-1)  # 2 x (B, H, S, D/2)
     quarter_turn = torch.cat((-second, first), dim=-1)  # (B, H, S, D)
@@ -245,10 +214,10 @@ class ModernAttention(nn.Module):
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
         self.config = config
-        self.is_causal = False  # transformers' sdpa takes an absent attribute for True
-        self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
-        self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.Wo.initial_std = residual_std(config)
+        self.is_causal = False  # without this attribute transformers' sdpa attends causally
+        self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)  # query, key and value in one
+        self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)  # output
+        self.Wo.init_role = "output"
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def forward(
@@ -267,11 +236,11 @@ class ModernMLP(nn.Module):
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
-        self.Wi = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.Wi = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)  # input and gate in one
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
-        self.Wo = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        self.Wo.initial_std = residual_std(config)
+        self.Wo = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)  # output
+        self.Wo.init_role = "output"
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         expanded, gate = self.Wi(hidden_states).chunk(2, dim=-1)  # 2 x (B, S, I)
@@ -279,7 +248,10 @@ class ModernMLP(nn.Module):
 
 
 class ModernLayer(GradientCheckpointingLayer):
-    """Pre-LN Transformer layer (Xiong et al. 2020, figure 1b): (B, S, E). The first one's input is normalised."""
+    """Pre-LN Transformer layer (Xiong et al. 2020, figure 1b): (B, S, E).
+
+    The first layer has no norm before attention, because the embeddings end with one.
+    """
 
     def __init__(self, config: BertPreConfig, layer_index: int) -> None:
         super().__init__()
@@ -295,7 +267,7 @@ class ModernLayer(GradientCheckpointingLayer):
 
 
 class ModernEncoder(nn.Module):
-    """The stack of pre-LN layers and the norm that closes it: (B, S, E)."""
+    """The stack of pre-LN layers and a final norm: (B, S, E)."""
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
@@ -310,13 +282,13 @@ class ModernEncoder(nn.Module):
         return self.final_norm(hidden_states)
 
 
-# ---- the summary of a sequence, in both architectures ----------------------------------------------------------------
+# ---- both architectures: one vector per sequence ---------------------------------------------------------------------
 
 
 def mean_pool(hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mean over the tokens that are no padding: (B, S, E) and (B, S) to (B, E).
+    """Mean over the tokens that are not padding: (B, S, E) and (B, S) to (B, E).
 
-    A (B, 1, S, S) mask does not say what is padding; the mean is then over all positions.
+    Without a mask, or with one of (B, 1, S, S), which does not show the padding, the mean is over all positions.
     """
     if attention_mask is None or attention_mask.ndim != 2:
         return hidden_states.mean(dim=1)
@@ -325,10 +297,10 @@ def mean_pool(hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 class Pooler(nn.Module):
-    """Summary of a sequence, tanh of a projection: (B, S, E) to (B, E).
+    """One vector per sequence, tanh of a projection: (B, S, E) to (B, E).
 
     "bert" projects [CLS] (google-research/bert, modeling.py). "modern" projects the mean: next sentence prediction then
-    reaches every token at once, where [CLS] first has to learn what to look at.
+    reaches every token at once, whereas [CLS] must first learn which tokens to attend to.
     """
 
     def __init__(self, config: BertPreConfig) -> None:
@@ -337,11 +309,11 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-        summary = mean_pool(hidden_states, attention_mask) if self.takes_mean else hidden_states[:, 0]  # (B, E)
-        return torch.tanh(self.dense(summary))
+        pooled = mean_pool(hidden_states, attention_mask) if self.takes_mean else hidden_states[:, 0]  # (B, E)
+        return torch.tanh(self.dense(pooled))
 
 
-# ---- scores of the vocabulary ----------------------------------------------------------------------------------------
+# ---- both architectures: scores of the vocabulary --------------------------------------------------------------------
 
 
 class PredictionTransform(nn.Module):
@@ -354,7 +326,7 @@ class PredictionTransform(nn.Module):
         super().__init__()
         bias = config.architecture == "bert"
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
-        self.dense.initial_std = residual_std(config)
+        self.dense.init_role = "output"
         self.activation = ACT2FN[config.hidden_act]
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=bias)
 
@@ -363,17 +335,17 @@ class PredictionTransform(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Scores of the vocabulary by the transposed token embeddings plus a bias: (B, S, E) to (B, S, V).
+    """Vocabulary scores, by the transposed token embeddings and a bias: (B, S, E) to (B, S, V).
 
-    Task 1 of Devlin et al. 2018, section 3.1; the tied weights are those of the code, as above. With positions (B, K)
-    only the hidden states there are scored: (B, K, V).
+    Task 1 of Devlin et al. 2018, section 3.1; the tied weights are from the paper's code, as above. With positions
+    (B, K) only the hidden states there are scored: (B, K, V).
     """
 
     def __init__(self, config: BertPreConfig) -> None:
         super().__init__()
         self.transform = PredictionTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to the decoder's; BERT stores it by this name
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; BERT stores it by this name
 
     def forward(self, hidden_states: Tensor, positions: Tensor | None = None) -> Tensor:
         if positions is not None:

@@ -1,49 +1,188 @@
-"""The BertPre models: the heads of pretraining and of the tasks that follow it, and their losses.
+"""The BertPre models: the encoder, pretraining, classifiers, and their losses.
 
-Shapes: B batch, S sequence, E hidden, V vocabulary, K slots for masked positions, C classes. This file and its siblings
-need only torch, transformers and each other, because saving a model with custom code copies these alone.
+Shapes: B batch, S sequence, E hidden, V vocabulary, K slots for masked positions, C classes.
+
+This file and its siblings need only torch, transformers and each other, because saving a model with custom code copies
+these files alone.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
-    MultipleChoiceModelOutput,
-    NextSentencePredictorOutput,
-    QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
-from transformers.utils.generic import can_return_tuple
+from transformers.utils.generic import can_return_tuple, is_flash_attention_requested, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_bertpre import BertPreConfig
-from .encoder_bertpre import BertPreModel, BertPrePreTrainedModel
-from .layers_bertpre import Dropout, MaskedLMHead, PredictionTransform, mean_pool
+from .dropout_bertpre import Dropout
+from .layers_bertpre import (
+    BertEmbeddings,
+    BertEncoder,
+    BertLayer,
+    BertSelfAttention,
+    MaskedLMHead,
+    ModernAttention,
+    ModernEmbeddings,
+    ModernEncoder,
+    ModernLayer,
+    Pooler,
+    PredictionTransform,
+    mean_pool,
+)
 
-IGNORE_INDEX = -100  # a label that is no target
+IGNORE_INDEX = -100  # the label of a position without a target
 
 Count = Tensor | int | None
+
+
+# ---- what all models share -------------------------------------------------------------------------------------------
+
+
+class BertPrePreTrainedModel(PreTrainedModel):
+    """Loading, attention kernels and initial weights of all BertPre models.
+
+    | standard deviation of      | "bert", normal    | "modern", normal truncated at 2 std             |
+    |----------------------------|-------------------|-------------------------------------------------|
+    | matrices not named below   | initializer_range | initializer_range                               |
+    | `Wo`, `transform.dense`    | initializer_range | initializer_range / sqrt(2 * num_hidden_layers) |
+    | `classifier`               | initializer_range | 1 / sqrt(hidden_size)                           |
+
+    Biases start at 0, norms at 1. Sources: stock BERT; ModernBERT, which follows Megatron (Shoeybi et al. 2019): the
+    residual stream is a sum of two outputs `Wo` per layer, so each starts smaller the more layers there are.
+    """
+
+    config_class = BertPreConfig
+    base_model_prefix = "bert"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = True  # Trainer passes its count of labels and leaves the scale of the loss to the model
+    _input_embed_layer = "word_embeddings"
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _no_split_modules = ["BertEmbeddings", "BertLayer", "ModernEmbeddings", "ModernLayer"]
+    _can_record_outputs = {
+        "hidden_states": [BertLayer, ModernLayer],
+        "attentions": [BertSelfAttention, ModernAttention],
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MaskedLMHead):
+            init.zeros_(module.bias)
+        if isinstance(module, ModernEmbeddings):
+            init.zeros_(module.second_segment)
+        if self.config.architecture == "modern" and isinstance(module, nn.Linear | nn.Embedding):
+            std = self._modern_std(module)
+            init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+
+    def _modern_std(self, module: nn.Module) -> float:
+        # A layer carries its role itself. Its parent cannot assign it here: for classes outside transformers,
+        # `_init_weights` is not called with modules that hold no parameter directly.
+        config, role = self.config, getattr(module, "init_role", None)
+        if role == "output":
+            return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
+        return config.hidden_size**-0.5 if role == "classifier" else config.initializer_range
+
+
+# ---- the encoder -----------------------------------------------------------------------------------------------------
+
+
+class BertPreModel(BertPrePreTrainedModel):
+    """The encoder of either architecture, with a pooler unless `add_pooling_layer` is False."""
+
+    def __init__(self, config: BertPreConfig, add_pooling_layer: bool = True) -> None:
+        super().__init__(config)
+        modern = config.architecture == "modern"
+        self.embeddings = ModernEmbeddings(config) if modern else BertEmbeddings(config)
+        self.encoder = ModernEncoder(config) if modern else BertEncoder(config)
+        self.pooler = Pooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPooling:
+        """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and pooled ones (B, E).
+
+        `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), used unchanged; or None, which is
+        faster, when no row is padded. With flash attention no layer computes padding, and the hidden states there are
+        0, unless `output_hidden_states` asks for all layers. Transformers' arguments for packed rows (`cu_seq_lens_q`
+        and its siblings) reach that kernel unchanged. Raises ValueError unless exactly one of ids and embeddings is
+        given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        if position_ids is None:
+            position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device).unsqueeze(0)  # (1, S)
+        hidden_states = self.embeddings(inputs_embeds, token_type_ids, position_ids)
+        is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
+        if is_padding_mask and is_flash_attention_requested(self.config) and not kwargs.get("output_hidden_states"):
+            hidden_states = self._encode_unpadded(hidden_states, attention_mask, position_ids, **kwargs)
+        else:
+            mask = self._kernel_mask(attention_mask, hidden_states)
+            hidden_states = self.encoder(hidden_states, mask, position_ids, **kwargs)
+        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
+    def _encode_unpadded(
+        self, hidden_states: Tensor, attention_mask: Tensor, position_ids: Tensor, **kwargs: object
+    ) -> Tensor:
+        # The N tokens of all rows become one row; the kernel attends only between the bounds of an original row.
+        is_token = attention_mask.bool()  # (B, S)
+        lengths = is_token.sum(dim=1, dtype=torch.int32)  # (B,)
+        bounds, longest = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)), int(lengths.max())  # (B + 1,)
+        rows = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
+        positions = position_ids.expand_as(is_token)[is_token].unsqueeze(0)  # (1, N)
+        tokens = self.encoder(hidden_states[is_token].unsqueeze(0), None, positions, **rows, **kwargs)  # (1, N, E)
+        padded = tokens.new_zeros(hidden_states.shape)  # (B, S, E)
+        padded[is_token] = tokens[0]
+        return padded
+
+    def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
+        # Given a padding mask, transformers' helper tests whether anything is padded, and the CPU waits for the GPU's
+        # answer in every step. It returns a 4-D mask unchanged, so build one here for the kernels that take bool.
+        is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
+        if is_padding_mask and self.config._attn_implementation in ("eager", "sdpa"):
+            attention_mask = attention_mask[:, None, None, :].bool()  # (B, S) -> (B, 1, 1, S)
+        return create_bidirectional_mask(self.config, hidden_states, attention_mask)
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
 
 def divide_loss(loss_sum: Tensor, num_items: Tensor | int) -> Tensor:
-    """Divide a summed loss by a count, by 1 where there was nothing to count: then the loss is 0 and not NaN."""
+    """Divide a summed loss by a count of targets, at least by 1: without targets the loss is 0, not NaN."""
     return loss_sum / torch.as_tensor(num_items, device=loss_sum.device).clamp(min=1)
 
 
 def check_labels(labels: Tensor, shape: torch.Size) -> None:
-    """Raise ValueError unless the labels have this shape; torch would broadcast some mistakes away."""
+    """Raise ValueError unless the labels have this shape; torch would hide some mistakes by broadcasting."""
     if labels.shape != shape:
-        raise ValueError(f"labels of shape {tuple(labels.shape)} do not fit these logits, which need {tuple(shape)}")
+        raise ValueError(f"labels have shape {tuple(labels.shape)}, but these logits need {tuple(shape)}")
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
@@ -58,9 +197,10 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
 
 
 def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
-    """Loss of logits (B, C) by `config.problem_type`; None is guessed from the labels, as transformers does.
+    """Loss of logits (B, C) by `config.problem_type`; None is inferred from the labels, as transformers does.
 
-    Summed and divided by `num_items`, by default the label entries: B for one label, B * C for several or regression.
+    Summed and divided by `num_items`, by default the number of labels: B for single-label classification, B * C for
+    multi-label classification and regression. Raises ValueError when the shapes disagree.
     """
     problem = config.problem_type
     if problem is None and config.num_labels == 1:
@@ -78,10 +218,13 @@ def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, n
 
 # ---- pretraining -----------------------------------------------------------------------------------------------------
 
+# Every `forward` below lists the encoder's five inputs, because transformers reads their names from its signature:
+# Trainer drops the columns of a data set that are not among them.
+
 
 @dataclass
 class BertPreForPreTrainingOutput(ModelOutput):
-    """Scalar losses (`loss` is the sum of the others), logits (B, S or K, V) and (B, 2), and what was recorded."""
+    """Scalar losses (`loss` is their sum), logits (B, S or K, V) and (B, 2), hidden states and weights on request."""
 
     loss: Tensor | None = None
     mlm_loss: Tensor | None = None
@@ -93,12 +236,9 @@ class BertPreForPreTrainingOutput(ModelOutput):
 
 
 class BertPreForPreTraining(BertPrePreTrainedModel):
-    """The encoder with both objectives: masked language modelling and next sentence prediction.
+    """The encoder with masked language modelling and next sentence prediction (Devlin et al. 2018, section 3.1)."""
 
-    Tasks 1 and 2 of Devlin et al. 2018, section 3.1.
-    """
-
-    # Trainer can pass one count and two losses need two, so it shall scale the loss itself. A loop of one's own passes
+    # Two losses need two counts. Trainer passes one, so it must scale the loss itself; your own loop passes both,
     # num_items_in_batch and num_pairs_in_batch.
     accepts_loss_kwargs = False
     _tied_weights_keys = {
@@ -110,15 +250,16 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         super().__init__(config)
         self.bert = BertPreModel(config)
         seq_relationship = nn.Linear(config.hidden_size, 2)
+        # Stock BERT's keys: `cls` for all heads of pretraining, `seq_relationship` for next sentence prediction.
         self.cls = nn.ModuleDict({"predictions": MaskedLMHead(config), "seq_relationship": seq_relationship})
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Linear:
-        """The decoder onto the vocabulary."""
+        """The decoder to the vocabulary."""
         return self.cls.predictions.decoder
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Replace the decoder onto the vocabulary, and the bias tied to it."""
+        """Replace the decoder to the vocabulary and the bias tied to it."""
         self.cls.predictions.decoder = new_embeddings
         self.cls.predictions.bias = new_embeddings.bias
 
@@ -137,13 +278,13 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         num_pairs_in_batch: Count = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BertPreForPreTrainingOutput:
-        """Score masked tokens and sentence order (Devlin et al. 2018, section 3.1).
+        """Score masked tokens and sentence order.
 
-        Without `masked_positions`, `labels` are (B, S) and `prediction_logits` (B, S, V). With it, (B, K), both are
-        computed at those positions only, (B, K) and (B, K, V); unused slots hold any valid position and label -100.
+        Without `masked_positions`, `labels` are (B, S) and `prediction_logits` (B, S, V). With it, (B, K), both cover
+        those positions only, (B, K) and (B, K, V); an unused slot has any valid position and label -100.
         `next_sentence_label` (B,) is 0 where the second segment follows the first, 1 where it is random. Each loss is a
         sum divided by `num_items_in_batch` or `num_pairs_in_batch` (tensors, if the model is compiled), by default by
-        the targets of this batch. Raises ValueError when labels and logits disagree in shape.
+        the number of targets in this batch. Raises ValueError when labels and logits disagree in shape.
         """
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         prediction_logits = self.cls.predictions(outputs.last_hidden_state, masked_positions)
@@ -200,47 +341,17 @@ class BertPreForMaskedLM(BertPrePreTrainedModel):
         )
 
 
-class BertPreForNextSentencePrediction(BertPrePreTrainedModel):
-    """The encoder with next sentence prediction alone."""
-
-    def __init__(self, config: BertPreConfig) -> None:
-        super().__init__(config)
-        self.bert = BertPreModel(config)
-        self.cls = nn.ModuleDict({"seq_relationship": nn.Linear(config.hidden_size, 2)})
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> NextSentencePredictorOutput:
-        """Score sentence order, logits (B, 2); `labels` (B,) are 0 where B follows A, 1 where B is random."""
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.cls.seq_relationship(outputs.pooler_output)
-        loss = None if labels is None else cross_entropy(logits, labels.flatten(), num_items_in_batch)
-        return NextSentencePredictorOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
-
-
-# ---- tasks -----------------------------------------------------------------------------------------------------------
+# ---- classification --------------------------------------------------------------------------------------------------
 
 
 class BertPreTaskModel(BertPrePreTrainedModel):
-    """The encoder with a linear layer on what a task looks at: each token, or a summary of the sequence.
+    """The encoder with a linear classifier of each token or of the whole sequence.
 
-    "bert" puts the layer on the encoder's or the pooler's output (Devlin et al. 2018, section 4). "modern" has no
-    pooler; the transform that masked language modelling trained goes between (as ModernBERT).
+    In "bert" it reads the encoder's or the pooler's output (Devlin et al. 2018, section 4). "modern" classifies without
+    the pooler and puts the transform of masked language modelling, already trained, before the classifier (ModernBERT).
     """
 
-    def __init__(self, config: BertPreConfig, num_outputs: int, of_sequence: bool, name: str = "classifier") -> None:
+    def __init__(self, config: BertPreConfig, of_sequence: bool) -> None:
         super().__init__(config)
         modern = config.architecture == "modern"
         self.bert = BertPreModel(config, add_pooling_layer=of_sequence and not modern)
@@ -248,31 +359,30 @@ class BertPreTaskModel(BertPrePreTrainedModel):
             self.cls = nn.ModuleDict({"predictions": nn.ModuleDict({"transform": PredictionTransform(config)})})
         dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = Dropout(dropout)
-        linear = nn.Linear(config.hidden_size, num_outputs)
-        linear.initial_std = config.hidden_size**-0.5
-        self.add_module(name, linear)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier.init_role = "classifier"
         self.post_init()
 
-    def describe(self, hidden_states: Tensor) -> Tensor:
-        """What the linear layer of a task reads, for tokens (B, S, E) or summaries (B, E): the same shape."""
-        if self.config.architecture == "modern":
-            hidden_states = self.cls.predictions.transform(hidden_states)
-        return self.dropout(hidden_states)
-
-    def summarize(self, outputs: BaseModelOutputWithPooling, attention_mask: Tensor | None) -> Tensor:
-        """One vector for each sequence, (B, E): the pooler's, or the [CLS] token's or mean by `classifier_pooling`."""
+    def pool(self, outputs: BaseModelOutputWithPooling, attention_mask: Tensor | None) -> Tensor:
+        """One vector per sequence, (B, E): the pooler's, or in "modern" [CLS] or the mean by `classifier_pooling`."""
         if self.config.architecture == "bert":
             return outputs.pooler_output
         hidden_states = outputs.last_hidden_state  # (B, S, E)
         is_cls = self.config.classifier_pooling == "cls"
         return hidden_states[:, 0] if is_cls else mean_pool(hidden_states, attention_mask)
 
+    def classify(self, hidden_states: Tensor) -> Tensor:
+        """Logits (..., C) of tokens (B, S, E) or pooled sequences (B, E)."""
+        if self.config.architecture == "modern":
+            hidden_states = self.cls.predictions.transform(hidden_states)
+        return self.classifier(self.dropout(hidden_states))
+
 
 class BertPreForSequenceClassification(BertPreTaskModel):
-    """The encoder with a classifier of whole sequences (Devlin et al. 2018, section 4.1)."""
+    """The encoder with a classifier of sequences (Devlin et al. 2018, section 4.1)."""
 
     def __init__(self, config: BertPreConfig) -> None:
-        super().__init__(config, config.num_labels, of_sequence=True)
+        super().__init__(config, of_sequence=True)
 
     @can_return_tuple
     def forward(
@@ -286,9 +396,9 @@ class BertPreForSequenceClassification(BertPreTaskModel):
         num_items_in_batch: Count = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
-        """Classify sequences, logits (B, C); `labels` are (B,) or, for several labels or targets at once, (B, C)."""
+        """Classify sequences, logits (B, C); `labels` are (B,), or (B, C) for multi-label or multi-target problems."""
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.classifier(self.describe(self.summarize(outputs, attention_mask)))
+        logits = self.classify(self.pool(outputs, attention_mask))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -299,7 +409,7 @@ class BertPreForTokenClassification(BertPreTaskModel):
     """The encoder with a classifier of each token, as for named entities (Devlin et al. 2018, section 5.3)."""
 
     def __init__(self, config: BertPreConfig) -> None:
-        super().__init__(config, config.num_labels, of_sequence=False)
+        super().__init__(config, of_sequence=False)
 
     @can_return_tuple
     def forward(
@@ -313,90 +423,11 @@ class BertPreForTokenClassification(BertPreTaskModel):
         num_items_in_batch: Count = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
-        """Classify tokens, logits (B, S, C); `labels` (B, S) are -100 where there is nothing to predict."""
+        """Classify tokens, logits (B, S, C); `labels` (B, S) are -100 at positions to ignore."""
         outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.classifier(self.describe(outputs.last_hidden_state))
+        logits = self.classify(outputs.last_hidden_state)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
-
-
-class BertPreForQuestionAnswering(BertPreTaskModel):
-    """The encoder with scores for where an answer starts and ends (Devlin et al. 2018, section 4.2).
-
-    Raises ValueError unless `config.num_labels` is 2.
-    """
-
-    def __init__(self, config: BertPreConfig) -> None:
-        if config.num_labels != 2:
-            raise ValueError(f"question answering scores start and end: num_labels must be 2, got {config.num_labels}")
-        super().__init__(config, 2, of_sequence=False, name="qa_outputs")
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> QuestionAnsweringModelOutput:
-        """Score starts and ends, logits (B, S) each; positions (B,) of S and more have been cut off and do not count.
-
-        The loss is the mean of both.
-        """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        hidden_states = outputs.last_hidden_state
-        if self.config.architecture == "modern":  # stock BERT has no dropout here
-            hidden_states = self.describe(hidden_states)
-        start_logits, end_logits = self.qa_outputs(hidden_states).unbind(-1)  # (B, S, 2) -> 2 x (B, S)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            pairs = ((start_logits, start_positions.flatten()), (end_logits, end_positions.flatten()))
-            inside = [
-                (logits, positions.clamp(min=0).masked_fill(positions >= logits.shape[1], IGNORE_INDEX))
-                for logits, positions in pairs
-            ]
-            loss = sum(cross_entropy(logits, positions, None) for logits, positions in inside) / 2
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-
-
-class BertPreForMultipleChoice(BertPreTaskModel):
-    """The encoder with one score for each of several sequences, the highest of which is the choice (section 4.4)."""
-
-    def __init__(self, config: BertPreConfig) -> None:
-        super().__init__(config, 1, of_sequence=True)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Count = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> MultipleChoiceModelOutput:
-        """Score C choices, logits (B, C); the inputs are (B, C, S), or (B, C, S, E), and `labels` (B,)."""
-        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        num_choices = next(tensor.shape[1] for tensor in (input_ids, inputs_embeds) if tensor is not None)
-        flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in given]  # (B, C, ...) -> (B * C, ...)
-        outputs = self.bert(*flat, **kwargs)
-        logits = self.classifier(self.describe(self.summarize(outputs, flat[1]))).view(-1, num_choices)  # (B, C)
-        loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
-        return MultipleChoiceModelOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
@@ -407,23 +438,20 @@ AUTO_CLASSES = {
     "AutoModel": BertPreModel,
     "AutoModelForPreTraining": BertPreForPreTraining,
     "AutoModelForMaskedLM": BertPreForMaskedLM,
-    "AutoModelForNextSentencePrediction": BertPreForNextSentencePrediction,
     "AutoModelForSequenceClassification": BertPreForSequenceClassification,
     "AutoModelForTokenClassification": BertPreForTokenClassification,
-    "AutoModelForQuestionAnswering": BertPreForQuestionAnswering,
-    "AutoModelForMultipleChoice": BertPreForMultipleChoice,
 }
 __all__ = [model_class.__name__ for model_class in AUTO_CLASSES.values()]
 
 
 def register_for_auto_class() -> None:
-    """Make `save_pretrained` copy these four files, so that the folder loads with `trust_remote_code=True`."""
+    """Make `save_pretrained` copy this file and its siblings, so that the folder loads with `trust_remote_code`."""
     BertPreConfig.register_for_auto_class()
     for auto_name, model_class in AUTO_CLASSES.items():
         model_class.register_for_auto_class(auto_name)
 
 
-# A copy of this file on the Hub is found through its config's auto_map; it must leave an installed bertpre alone.
+# A copy of this file in a model's folder is found by the config's auto_map; it must not replace an installed bertpre.
 if __package__ == "bertpre.model":
     transformers.AutoConfig.register(BertPreConfig.model_type, BertPreConfig)
     for _auto_name, _model_class in AUTO_CLASSES.items():

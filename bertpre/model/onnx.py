@@ -1,4 +1,4 @@
-"""ONNX: a model as a graph that onnxruntime and others execute without torch."""
+"""A model as an ONNX graph, which onnxruntime and others execute without torch."""
 
 import logging
 import warnings
@@ -17,7 +17,7 @@ INPUTS = {"bert": ("input_ids", "attention_mask", "token_type_ids"), "modern": (
 
 
 class Logits(nn.Module):
-    """A model's logits from its inputs by position."""
+    """A model that takes its inputs by position and returns only its logits."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -28,14 +28,14 @@ class Logits(nn.Module):
 
 
 def write_onnx(model: PreTrainedModel, file: Path, inputs: dict[str, Tensor]) -> None:
-    """Write a BertPre model with `logits` for any batch size, and any length up to its longest.
+    """Write a BertPre model as a graph to `logits`, for any batch size and any length up to its maximum.
 
-    Its inputs are named as those of the stock class: ModernBERT takes no segments. `inputs` are examples, (B, S).
+    Its inputs have the names of the stock class's: ModernBERT takes no segments. `inputs` are examples, (B, S).
     Raises UserError where the packages are missing.
     """
     missing = [package for package in ("onnx", "onnxruntime", "onnxscript") if find_spec(package) is None]
     if missing:
-        raise UserError(f"--to onnx needs {', '.join(missing)}: pip install 'bertpre[export]'")
+        raise UserError(f"exporting to onnx needs {', '.join(missing)}: pip install 'bertpre[export]'")
     graph = Logits(model).eval()
     dimensions = {
         0: torch.export.Dim("batch"),
@@ -66,7 +66,7 @@ def run_onnx(file: Path, inputs: dict[str, Tensor]) -> Tensor:
 
 @contextmanager
 def without_exporter_warnings() -> Iterator[None]:
-    """Without the exporter's warnings, which tell a user nothing."""
+    """Silence the exporter's warnings, which are about its own internals."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The model card: what a pushed model is, how to load it, what made it and how good it is."""
+"""The model card of a pushed model: what it is, how to load it, its training and its metrics."""
 
 import re
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from bertpre.recipe import Finetune, Recipe, Source, to_yaml
-from bertpre.reporting.report import figures
+from bertpre.reporting.report import headline_rows
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
-PATHS = ("path", "init", "validation_path", "held_out", "output_dir")  # keys that may name a place on this machine
+PATHS = ("path", "init", "validation_path", "held_out", "output_dir")  # keys that may hold a path on this machine
 
 LOADING = """```python
 from transformers import pipeline
@@ -39,10 +39,10 @@ print(classify({text}))
 ```
 """
 TASKS = {
-    "classification": "classes of texts",
-    "multi_label": "labels of texts, any number of them each",
-    "regression": "scores of texts",
-    "tokens": "tags of words",
+    "classification": "text classification",
+    "multi_label": "multi-label text classification",
+    "regression": "text regression",
+    "tokens": "token classification",
 }
 OBJECTIVES = {
     "nsp": "masked language modelling and next sentence prediction",
@@ -57,12 +57,12 @@ def model_card(
     manifest: dict[str, Any],
     model_type: str,
     repo_id: str,
-    license: str = "unknown",  # of the weights: nobody but who pushes them can say
+    license: str = "unknown",  # of the weights; only the person who pushes them knows it
 ) -> str:
     """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
 
-    Says nothing of a stage that has left no figures in `results`, or no machine in `manifest`, and of a path on this
-    machine only the last part.
+    Stages without an entry in `results` or `manifest` are left out; of a path on this machine only the last part is
+    shown.
     """
     recipe = without_local_paths(recipe)
     parts = [
@@ -73,11 +73,11 @@ def model_card(
         how_to_load(recipe.finetune, results, repo_id),
         "## Training\n",
         f"{training_data(recipe, results)}\n",
-        f"The whole recipe:\n\n```yaml\n{to_yaml(recipe)}```\n",
+        f"The complete recipe:\n\n```yaml\n{to_yaml(recipe)}```\n",
     ]
-    if rows := figures(results):
+    if rows := headline_rows(results):
         lines = [f"| {name} | {value} |" for name, value in rows]
-        parts += ["## Figures\n", "\n".join(["| | |", "|---|---|", *lines, ""])]
+        parts += ["## Metrics\n", "\n".join(["| | |", "|---|---|", *lines, ""])]
     if manifest:
         lines = [machine(stage, facts) for stage, facts in manifest.items()]
         parts += ["## Hardware and versions\n", "\n".join([*lines, ""])]
@@ -85,7 +85,7 @@ def model_card(
 
 
 def without_local_paths(recipe: Recipe) -> Recipe:
-    """The recipe as it may be published: of paths on this machine only the last part is left."""
+    """The recipe without paths on this machine: only the last part of each is kept."""
 
     def public(key: str, value: Any) -> Any:
         if isinstance(value, dict):
@@ -99,12 +99,12 @@ def without_local_paths(recipe: Recipe) -> Recipe:
 
 
 def is_classifier(results: dict[str, Any]) -> bool:
-    """Whether the repository's model is a fine-tuned one, and none was pretrained."""
+    """Whether the repository holds only a fine-tuned model."""
     return "finetune" in results and "pretrain" not in results
 
 
 def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, license: str) -> dict[str, Any]:
-    """What the Hub's search and its widget read."""
+    """The metadata that the Hub's search and widget read."""
     tuned = recipe.finetune
     paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
     datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
@@ -121,43 +121,41 @@ def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, licen
 
 
 def sources(recipe: Recipe) -> list[Source]:
-    """All that the pretraining text was taken from."""
+    """All sources of the pretraining text."""
     return [recipe.corpus, *recipe.corpus.more] if recipe.corpus else []
 
 
 def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str) -> str:
     """The model in a few sentences."""
     if is_classifier(results):
-        own = {"random": "random weights", "pretrained": "an encoder that it had pretrained"}
+        own = {"random": "random weights", "pretrained": "an encoder pretrained by bertpre"}
         start = own.get(recipe.finetune.init) or linked(recipe.finetune.init, "")
         return (
-            f"A model that gives {TASKS[recipe.finetune.task]}, trained by bertpre from {start}. It loads as stock "
+            f"A model for {TASKS[recipe.finetune.task]}, fine-tuned by bertpre from {start}. It loads as stock "
             f"`{model_type}` of transformers."
         )
     model = recipe.model
-    order_head = "with both its heads" if recipe.pairs.kind != "none" else "whose head for segments is untrained"
+    order_head = "with both heads" if recipe.pairs.kind != "none" else "whose `seq_relationship` head is untrained"
     kind = {
         "bert": f"BERT (Devlin et al. 2018), {order_head}. It loads as stock `bert` of transformers.",
-        "modern": "ModernBERT's layers (Warner et al. 2024) with full attention. It loads as stock `modernbert` of "
-        "transformers, which has neither segments nor a head for their order: those stayed behind, single texts are "
-        "encoded as before.",
+        "modern": "ModernBERT (Warner et al. 2024) with full attention in every layer. It loads as stock `modernbert` "
+        "of transformers, which has neither segments nor a head for sentence pairs: those were left out, and single "
+        "texts are encoded as in pretraining.",
     }[model.architecture]
     size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
     if parameters := results.get("pretrain", {}).get("parameters"):
         size += f", {parameters:,} parameters in pretraining"
     start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
-    return (
-        f"An encoder pretrained {start} by bertpre, with {OBJECTIVES[recipe.pairs.kind]}: {kind}\n\nIts size: {size}."
-    )
+    return f"An encoder pretrained {start} by bertpre, with {OBJECTIVES[recipe.pairs.kind]}: {kind}\n\nSize: {size}."
 
 
 def pipeline_of(settings: Finetune) -> str:
-    """The pipeline of transformers for the task."""
+    """The name of transformers' pipeline for the task."""
     return "token-classification" if settings.task == "tokens" else "text-classification"
 
 
 def how_to_load(settings: Finetune | None, results: dict[str, Any], repo_id: str) -> str:
-    """Code that loads what is in the repository and uses it."""
+    """Code that loads and runs the repository's models."""
     if "finetune" not in results:
         return LOADING.format(repo_id=repo_id)
     is_tokens = settings.task == "tokens"
@@ -178,38 +176,36 @@ def how_to_load(settings: Finetune | None, results: dict[str, Any], repo_id: str
 
 
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
-    """Which texts the model was trained on."""
+    """The texts that the model was trained on."""
     lines = []
     if not is_classifier(results) or recipe.finetune.init == "pretrained":
         lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
     if tuning := recipe.finetune:
         lines.append(
-            f"- Labelled texts: {dataset(tuning.path, tuning.name, tuning.split)}; of texts longer than "
-            f"{tuning.max_length} tokens the {tuning.truncation.replace('_', ' and ')} was kept, in the tests as well."
+            f"- Labelled texts: {dataset(tuning.path, tuning.name, tuning.split)}, truncated to {tuning.max_length} "
+            f"tokens ({tuning.truncation.replace('_', ' and ')} kept), as in testing."
         )
         if more := tuning.unlabelled:
             where = dataset(more.path or tuning.path, tuning.name, more.split)
-            lines.append(f"- Texts that NB-SVM, taught by the labelled ones, labelled: {where}.")
+            lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
     return "\n".join(lines)
 
 
 def dataset(path: str, name: str | None, split: str) -> str:
     """A source of texts, linked where it is on the Hub."""
-    where = (
-        "the corpus embedded in bertpre, which a generator made up" if path == "sample" else linked(path, "datasets/")
-    )
+    where = "the synthetic corpus built into bertpre" if path == "sample" else linked(path, "datasets/")
     return where + (f", configuration `{name}`" if name else "") + f", split `{split}`"
 
 
 def linked(path: str, kind: str) -> str:
-    """A Hub id as a link, a local path as what it is."""
+    """A Hub id as a link, or a local path as code."""
     if HUB_ID.fullmatch(path):
         return f"[{path}](https://huggingface.co/{kind}{path})"
     return f"local files, `{path}`"
 
 
 def machine(stage: str, facts: dict[str, Any]) -> str:
-    """One stage's hardware and versions in a line."""
+    """One stage's hardware and versions on one line."""
     hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
     versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value)
     return f"- {stage}: {hardware}; {versions}; bertpre commit {facts['commit']}"

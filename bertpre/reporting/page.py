@@ -1,4 +1,4 @@
-"""What a report's page is made of: tables and pictures."""
+"""The parts of a report page: HTML tables and embedded pictures."""
 
 import base64
 import html
@@ -24,7 +24,7 @@ def page(title: str, parts: list[str]) -> str:
 
 
 def table(rows: list[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
-    """Rows as an HTML table, with the names in the first column."""
+    """Rows as an HTML table; the first column holds the names."""
     above = "".join(f"<th>{html.escape(name)}</th>" for name in head)
     lines = []
     for name, *values in rows:
@@ -34,7 +34,7 @@ def table(rows: list[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
 
 
 def new_figure(columns: int) -> tuple[Any, list[Any]]:
-    """A figure with axes side by side, drawn without a screen."""
+    """A matplotlib figure with this many axes side by side; it needs no display."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5 * columns, 3.4), dpi=110, layout="constrained")

@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from bertpre.commands import export as export_module
 from bertpre.commands.export import export
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
@@ -22,6 +21,7 @@ from bertpre.model import (
     modeling_bertpre,
     onnx,
 )
+from bertpre.model import export as model_export
 from tests.helpers import copy_run, run_cli, tree_hash
 
 MASKED = "The film was [MASK]."
@@ -72,7 +72,7 @@ def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "bert"
     done = run_cli("export", tiny_run, "--to", "bert", "--output-dir", folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"export: {folder}; reloaded, its logits differ from the run's by at most ")
+    assert done.stdout.startswith(f"export: {folder}; the logits differ from the run's by at most ")
     assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
     assert [path.name for path in folder.parent.iterdir()] == ["bert"]
     names, guesses, classes = pipelines_without_bertpre(folder)
@@ -181,7 +181,7 @@ def test_onnx_needs_neither_bertpre_nor_torch(run_name: str, request: pytest.Fix
 def test_onnx_without_its_packages(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"--to onnx needs onnx, onnxruntime, onnxscript: pip install 'bertpre\[export\]'"
+        UserError, match=r"exporting to onnx needs onnx, onnxruntime, onnxscript: pip install 'bertpre\[export\]'"
     ):
         export(str(tiny_run), "onnx", str(tmp_path / "onnx"))
     assert not list(tmp_path.iterdir())
@@ -211,7 +211,7 @@ def test_classifier_of_a_stock_model_goes_along_as_it_is(tiny_run: Path, tmp_pat
     BertForSequenceClassification(config).save_pretrained(run / "finetuned")
     folder = export(str(run), "bert", None)
     assert tree_hash(folder / "classifier") == tree_hash(run / "finetuned")
-    with pytest.raises(UserError, match="fine-tuned from a stock bert: it loads anywhere as it is"):
+    with pytest.raises(UserError, match="fine-tuned from a stock bert and cannot become bertpre: it loads"):
         export(str(run), "bertpre", None)
     assert not (run / "export-bertpre").exists()
 
@@ -224,7 +224,7 @@ def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Pat
     before = tree_hash(tmp_path)
     mistakes = [
         (run, "gguf", None, "--to gguf: choose one of bert, modernbert, bertpre, onnx"),
-        (run, "modernbert", None, "architecture is bert: use --to bert"),
+        (run, "modernbert", None, "architecture bert cannot become modernbert; export it to bert or bertpre"),
         (unfinished, "bert", None, "run `bertpre pretrain"),
         (tmp_path / "used", "bert", None, "is not a run directory"),
         (run, "bert", tmp_path / "used", "not empty"),
@@ -243,8 +243,8 @@ def test_another_model_is_not_handed_out(tiny_run: Path, tmp_path: Path, monkeyp
         stock.bert.encoder.layer[1].output.dense.weight.data[3, 5] += 0.1
         return stock
 
-    convert = export_module.to_stock_bert
-    monkeypatch.setattr(export_module, "to_stock_bert", spoil)
+    convert = model_export.to_stock_bert
+    monkeypatch.setattr(model_export, "to_stock_bert", spoil)
     with pytest.raises(RuntimeError, match="logits differ"):
         export(str(tiny_run), "bert", str(tmp_path / "export"))
     assert not list(tmp_path.iterdir())

@@ -148,7 +148,7 @@ def test_stock_folder_and_card_arrive_and_the_card_is_right(
     assert "'sequence'" in done.stdout and "tive'" in done.stdout
 
 
-def test_the_classifier_alone_stands_where_pipelines_look(tiny_modern_run: Path, hub: FakeHub) -> None:
+def test_the_classifier_alone_goes_to_the_root_where_pipelines_look(tiny_modern_run: Path, hub: FakeHub) -> None:
     push(str(tiny_modern_run), "someone/tiny", private=False, license="mit", only="classifier")
     assert hub.files.keys() == {
         "README.md",
@@ -161,7 +161,7 @@ def test_the_classifier_alone_stands_where_pipelines_look(tiny_modern_run: Path,
     head, body = hub.files["README.md"].decode().split("---\n")[1:3]
     assert yaml.safe_load(head)["pipeline_tag"] == "text-classification"
     assert yaml.safe_load(head)["license"] == "mit"
-    assert "from an encoder that it had pretrained" in body and "subfolder" not in body
+    assert "from an encoder pretrained by bertpre" in body and "subfolder" not in body
     with pytest.raises(UserError, match="--only decoder: choose one of encoder, classifier"):
         push(str(tiny_modern_run), "someone/tiny", private=False, only="decoder")
 
@@ -176,14 +176,14 @@ def test_refusals_name_the_remedy(tiny_run: Path, hub: FakeHub, monkeypatch: pyt
         return str(caught.value)
 
     assert "write OWNER/NAME" in refusal("someone/tiny/model")
-    assert "401: log in by `hf auth login`" in refusal("someone/tiny", token="")
+    assert "401: log in with `hf auth login`" in refusal("someone/tiny", token="")
     assert "cannot be reached" in refusal("someone/tiny", endpoint="http://127.0.0.1:9")  # nobody listens at port 9
     assert "unset it" in refusal("someone/tiny", offline=True)
     assert "404, the fake Hub has no /api/models/someone/other/preupload" in refusal("someone/other")
     assert not hub.files
 
 
-def test_card_tells_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tmp_path: Path) -> None:
+def test_card_shows_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret" / "clinic"
     secret.mkdir(parents=True)
     overrides = [
@@ -204,7 +204,7 @@ def test_card_tells_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
     assert "secret" not in card and str(tiny_run.parent) not in card
     for expected in ("| MLM loss |", "| Test accuracy |", "- pretrain: device ", 'subfolder="classifier"'):
         assert expected in body
-    for expected in ("`clinic`", "`more`, split `here`", "labelled: local files, `unread`", "further from local files"):
+    for expected in ("`clinic`", "`more`, split `here`", "texts: local files, `unread`", "further from local files"):
         assert expected in body
     assert "masked language modelling alone: BERT" in body and "untrained" in body and "next sentence" not in body
 
@@ -213,4 +213,4 @@ def test_card_tells_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
     card = model_card(recipe, pretrained_only, {}, "bert", "someone/tiny")
     assert "from scratch by bertpre, with masked language modelling and next sentence prediction: BERT" in card
     assert "Test accuracy" not in card and "## Hardware" not in card and "classifier/" not in card
-    assert "## Figures" not in model_card(recipe, {}, {}, "bert", "someone/tiny")
+    assert "## Metrics" not in model_card(recipe, {}, {}, "bert", "someone/tiny")

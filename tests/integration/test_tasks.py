@@ -13,9 +13,9 @@ from pyarrow.parquet import read_table
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from bertpre.commands.export import write_models
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.finetuning.splits import read_parts, read_test
+from bertpre.model.export import export_run
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
 from tests.helpers import read_metrics, run_here
@@ -134,7 +134,7 @@ def test_every_task(
     }[kind]  # fmt: skip
 
     # What would be pushed: the classifier by itself; and the code of its card, where the repository's name leads there.
-    write_models(run, None, tmp_path / "someone" / "tiny")
+    export_run(run, None, tmp_path / "someone" / "tiny")
     model_type = AutoConfig.from_pretrained(tmp_path / "someone" / "tiny").model_type
     assert model_type == ("modernbert" if source == "own" else "bert")
     card = model_card(load_recipe(str(recipe)), results, {}, model_type, "someone/tiny")
@@ -247,7 +247,7 @@ def test_several_seeds_are_told_with_their_spread(
     kept = (run / "finetuned" / "model.safetensors").read_bytes()
     assert kept == (run / "seeds" / str(best) / "model.safetensors").read_bytes()
     page = (run / "report.html").read_text()
-    for word in ("over 3 seeds", "The worst mistakes", "Expected calibration error", "mixed"):
+    for word in ("over 3 seeds", "Worst mistakes", "Expected calibration error", "mixed"):
         assert word in page
 
 

@@ -1,4 +1,4 @@
-"""A batch cut into micro-batches has the loss and the gradient of the whole, in a loop of one's own and in Trainer."""
+"""Micro-batches have the loss and gradient of the whole batch, in a plain loop and in Trainer."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_pretraining_micro_batches_add_up(architecture: str, rows: int) -> None:
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-5)
     for part_gradient, whole_gradient in zip(part_gradients, whole_gradients, strict=True):
         torch.testing.assert_close(part_gradient, whole_gradient, rtol=0, atol=1e-5)
-    # Without the counts the sum is another number: this test can fail.
+    # Without the counts the sum is different, so this test can fail.
     assert (loss_and_gradients(model, batch, rows)[0] / (BATCH // rows) - whole).abs() > 1e-3
 
 

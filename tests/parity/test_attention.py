@@ -124,3 +124,11 @@ def test_packed_documents_do_not_see_each_other(architecture: str, attention: st
     packed = model(ids, same_document, position_ids=positions)[0]
     torch.testing.assert_close(packed[:, :5], model(ids[:, :5])[0], rtol=0, atol=1e-5)
     torch.testing.assert_close(packed[:, 5:], model(ids[:, 5:])[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_an_additive_mask_equals_a_boolean_one(architecture: str, attention: str) -> None:
+    model, ids = build(architecture, attention), random_ids()
+    is_seen = padding_mask().bool()[:, None, None, :].expand(-1, 1, SEQUENCE, -1)  # (B, 1, S, S)
+    added = torch.zeros(is_seen.shape).masked_fill(~is_seen, torch.finfo(torch.float32).min)
+    torch.testing.assert_close(model(ids, added)[0], model(ids, is_seen)[0], rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Every head of both architectures is its stock twin: the same logits, loss and gradients, in both directions."""
+"""Every head of both architectures has the logits, loss and gradients of its stock class, in both directions."""
 
 from collections.abc import Callable
 
@@ -17,13 +17,13 @@ from bertpre.model.conversion import (
 )
 from tests.parity.test_stock_bert import SIZES, inputs, randomize
 
-BATCH, CHOICES, SEQUENCE = 3, 2, 12
+SEQUENCE = 12
 CONVERT = {"bert": to_stock_bert, "modern": to_stock_modernbert}
 CASES = [(name, "bert", "cls") for name in TO_BERT] + [
     (name, "modern", pooling)
     for name in TO_MODERNBERT
     for pooling in ("cls", "mean")
-    if name is not modeling_bertpre.BertPreForPreTraining  # its twin is the masked language model: no sentence head
+    if name is not modeling_bertpre.BertPreForPreTraining  # ModernBERT has no sentence head
 ]
 
 
@@ -33,19 +33,11 @@ def batch_for(model_class: type[PreTrainedModel], architecture: str, padded: boo
     if architecture == "modern":
         del batch["token_type_ids"]
     tokens = batch["input_ids"].masked_fill(torch.arange(SEQUENCE) % 3 != 1, -100)
-    if name == "MultipleChoice":
-        batch = {key: torch.stack([value, value.roll(1, 0)], dim=1) for key, value in batch.items()}
     labels = {
         "PreTraining": {"labels": tokens, "next_sentence_label": torch.tensor([0, 1, 1])},
         "MaskedLM": {"labels": tokens},
-        "NextSentencePrediction": {"labels": torch.tensor([0, 1, 1])},
         "SequenceClassification": {"labels": torch.tensor([2, 0, 1])},
         "TokenClassification": {"labels": torch.where(tokens == -100, -100, tokens % SIZES["num_labels"])},
-        "QuestionAnswering": {
-            "start_positions": torch.tensor([1, 0, SEQUENCE + 3]),  # the last was cut off
-            "end_positions": torch.tensor([[4], [0], [SEQUENCE]]),
-        },
-        "MultipleChoice": {"labels": torch.tensor([1, 0, 0])},
     }
     return batch | labels[name]
 
@@ -68,9 +60,8 @@ def stock_name(ours: str, architecture: str) -> str:
 def test_logits_loss_and_gradients_match(
     model_class: Callable, architecture: str, pooling: str, attention: str, padded: bool
 ) -> None:
-    labels = 2 if "Question" in model_class.__name__ else SIZES["num_labels"]
-    sizes = SIZES | {"num_labels": labels, "rope_theta": 500.0}
-    ours = randomize(model_class(BertPreConfig(architecture=architecture, classifier_pooling=pooling, **sizes)))
+    fields = {"architecture": architecture, "classifier_pooling": pooling, "rope_theta": 500.0}
+    ours = randomize(model_class(BertPreConfig(**SIZES, **fields)))
     ours.set_attn_implementation(attention)
     stock = CONVERT[architecture](ours)
     assert stock.config._attn_implementation == attention
@@ -91,15 +82,10 @@ def test_logits_loss_and_gradients_match(
     for name, weight in stock.named_parameters():
         if weight.grad is not None:
             torch.testing.assert_close(gradients.pop(name), weight.grad, rtol=0, atol=1e-4)
-    # These are single texts, so the vector of the second segment, which ModernBERT has not, takes no part.
+    # These are single texts, so the vector of the second segment, which ModernBERT lacks, has zero gradient.
     assert not any(gradient.any() for gradient in gradients.values()) and len(gradients) == (architecture == "modern")
 
     back = from_stock(stock)
     assert type(back) is model_class
     for name in compared:
         torch.testing.assert_close(back(**batch)[name], stock_outputs[name], rtol=0, atol=1e-5)
-
-
-def test_question_answering_needs_two_scores() -> None:
-    with pytest.raises(ValueError, match="num_labels must be 2, got 3"):
-        modeling_bertpre.BertPreForQuestionAnswering(BertPreConfig(**SIZES))

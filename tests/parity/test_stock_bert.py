@@ -15,7 +15,7 @@ SIZES = {
 
 
 def randomize(model: PreTrainedModel) -> PreTrainedModel:
-    """Give every weight, biases and norms too, a value of its own, so that none can be left out unnoticed."""
+    """Perturb every weight, biases and norms too, so that a forgotten one changes the outputs."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
@@ -75,14 +75,14 @@ def test_round_trip_keeps_config_weights_and_dtype() -> None:
         assert torch.equal(weight, back.state_dict()[name]), name
 
 
-def test_conversion_leaves_the_random_state_alone() -> None:
+def test_conversion_does_not_change_the_random_state() -> None:
     ours = BertPreForPreTraining(BertPreConfig(**SIZES))
     before = torch.get_rng_state()
     from_stock(to_stock_bert(ours))
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_what_cannot_be_converted_says_so() -> None:
+def test_models_that_cannot_be_converted_are_refused() -> None:
     modern = BertPreConfig(architecture="modern", **SIZES)
     with pytest.raises(ValueError, match="use to_stock_modernbert instead"):
         to_stock_bert(BertPreForPreTraining(modern))

@@ -9,8 +9,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForNextSentencePrediction, BertPreForPreTraining
-from bertpre.model.conversion import from_stock, to_stock_modernbert
+from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreModel
+from bertpre.model.conversion import from_stock, modernbert_config, to_stock_modernbert
 from tests.parity.test_stock_bert import randomize
 
 BATCH, SEQUENCE, VOCABULARY = 3, 12, 90
@@ -60,13 +60,19 @@ def test_round_trip_keeps_config_and_weights() -> None:
         assert torch.equal(weight, back.state_dict()[name]), name
 
 
+@pytest.mark.parametrize(("dropout", "expected"), [(None, 0.3), (0.0, 0.0)])
+def test_classifier_dropout_defaults_to_hidden_dropout(dropout: float | None, expected: float) -> None:
+    config = BertPreConfig(architecture="modern", hidden_dropout_prob=0.3, classifier_dropout=dropout, **SIZES)
+    assert modernbert_config(config).classifier_dropout == expected
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"global_attn_every_n_layers": 3}, "local attention"),
-        ({"norm_bias": True}, "biases differ"),
-        ({"decoder_bias": False}, "biases differ"),
-        ({"classifier_activation": "relu"}, "another activation"),
+        ({"norm_bias": True}, "other biases"),
+        ({"decoder_bias": False}, "other biases"),
+        ({"classifier_activation": "relu"}, "a different activation"),
         ({"mlp_dropout": 0.5}, "different dropout"),
     ],
 )
@@ -76,9 +82,9 @@ def test_what_ours_cannot_express_is_refused(fields: dict, message: str) -> None
         from_stock(ModernBertForMaskedLM(config))
 
 
-def test_wrong_model_is_told_what_to_do() -> None:
+def test_wrong_model_is_refused_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="use to_stock_bert instead"):
         to_stock_modernbert(BertPreForMaskedLM(BertPreConfig(**SIZES)))
     modern = BertPreConfig(architecture="modern", **SIZES)
-    with pytest.raises(ValueError, match="NextSentencePrediction has no counterpart"):
-        to_stock_modernbert(BertPreForNextSentencePrediction(modern))
+    with pytest.raises(ValueError, match="BertPreModel has no counterpart"):
+        to_stock_modernbert(BertPreModel(modern))

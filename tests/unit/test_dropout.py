@@ -1,10 +1,10 @@
-"""Dropout as it is compiled for a CPU: the share, the scale, the gradient; places and calls that share nothing."""
+"""Dropout as compiled for a CPU: share, scale, gradient, and the independence of positions, calls and seeds."""
 
 import numpy as np
 import pytest
 import torch
 
-from bertpre.model.layers_bertpre import drop, hash_bits
+from bertpre.model.dropout_bertpre import drop, hash_bits
 
 PROBABILITY, COUNT = 0.1, 200_000
 
@@ -32,7 +32,7 @@ def test_the_share_and_the_scale_are_right(compiling: None) -> None:
     torch.testing.assert_close(states.grad, result.detach())
 
 
-def test_places_calls_and_seeds_are_independent(compiling: None) -> None:
+def test_positions_calls_and_seeds_are_independent(compiling: None) -> None:
     first, second = dropped(seed=0, calls=2)
     pairs = [(first, second), (first, dropped(seed=1)[0])]
     pairs += [(first[step:], first[:-step]) for step in (1, 2, 64, 128, 4096, 16384)]
@@ -42,15 +42,22 @@ def test_places_calls_and_seeds_are_independent(compiling: None) -> None:
         assert abs((one & other).float().mean().item() - expected) < 5 * spread
 
 
-def test_the_same_seed_drops_the_same(compiling: None) -> None:
+def test_the_same_seed_drops_the_same_positions(compiling: None) -> None:
     assert torch.equal(dropped(seed=3)[0], dropped(seed=3)[0])
 
 
-def test_it_is_torchs_own_where_nothing_is_compiled_and_nothing_in_evaluation(compiling: None) -> None:
+def test_evaluation_drops_nothing(compiling: None) -> None:
     assert torch.equal(drop(torch.ones(9), PROBABILITY, training=False), torch.ones(9))
 
 
-def test_the_hash_is_that_of_murmur() -> None:
+def test_without_a_compiler_it_is_torchs_own() -> None:
+    torch.manual_seed(0)
+    expected = torch.nn.functional.dropout(torch.ones(99), PROBABILITY)
+    torch.manual_seed(0)
+    assert torch.equal(drop(torch.ones(99), PROBABILITY, training=True), expected)
+
+
+def test_the_hash_is_murmurs_finalizer() -> None:
     def reference(value: int) -> int:
         value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
         value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
@@ -61,7 +68,7 @@ def test_the_hash_is_that_of_murmur() -> None:
     assert ours.tolist() == [reference(int(value)) for value in values]
 
 
-def test_compiled_it_is_the_same_function() -> None:
+def test_the_compiled_function_drops_the_same_share() -> None:
     def function(states: torch.Tensor) -> torch.Tensor:
         return drop(states, PROBABILITY, training=True)
 

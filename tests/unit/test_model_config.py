@@ -1,4 +1,4 @@
-"""The configuration accepts only what a model can be built from, and says what is wrong."""
+"""The configuration accepts only values that a model can be built from, and names the wrong one."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def test_wrong_value_is_named(fields: dict, message: str) -> None:
         BertPreConfig(**fields)
 
 
-def test_integers_are_welcome_where_a_fraction_is_meant() -> None:
+def test_probabilities_may_be_integers() -> None:
     config = BertPreConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0, classifier_dropout=0)
     assert config.hidden_dropout_prob == 0
 

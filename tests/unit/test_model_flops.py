@@ -21,7 +21,7 @@ def build(architecture: str) -> BertPreForPreTraining:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
-def test_parameters_are_those_of_the_model(architecture: str) -> None:
+def test_parameters_equal_those_of_the_model(architecture: str) -> None:
     model = build(architecture)
     assert count_parameters(model.config) == model.num_parameters()
 
@@ -32,7 +32,7 @@ def test_bert_base_has_its_published_size() -> None:
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
 @pytest.mark.parametrize("training", [False, True])
-def test_flops_are_those_torch_counts(architecture: str, training: bool) -> None:
+def test_flops_equal_those_that_torch_counts(architecture: str, training: bool) -> None:
     model = build(architecture)
     ids = torch.randint(5, 90, (BATCH, SEQUENCE))
     slots = torch.randint(0, SEQUENCE, (BATCH, SLOTS))

@@ -1,4 +1,4 @@
-"""What forward promises besides agreeing with stock models: slots, losses, dtypes, records, compilation."""
+"""Forward passes beyond parity with stock models: slots, losses, dtypes, recorded outputs, compilation."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from bertpre.model import (
     BertPreConfig,
     BertPreForMaskedLM,
-    BertPreForNextSentencePrediction,
     BertPreForPreTraining,
     BertPreForSequenceClassification,
     BertPreModel,
@@ -64,7 +63,7 @@ def test_logits_at_slots_are_the_full_logits_gathered(architecture: str) -> None
 
 
 @both_architectures
-def test_loss_is_the_sum_of_parts_near_chance(architecture: str) -> None:
+def test_untrained_losses_are_those_of_uniform_guesses_and_add_up(architecture: str) -> None:
     torch.manual_seed(0)
     output = BertPreForPreTraining(tiny_config(architecture)).eval()(**pretraining_batch())
     torch.testing.assert_close(output.loss, output.mlm_loss + output.nsp_loss)
@@ -73,7 +72,7 @@ def test_loss_is_the_sum_of_parts_near_chance(architecture: str) -> None:
 
 
 @both_architectures
-def test_loss_holds_only_the_objectives_asked_for(architecture: str) -> None:
+def test_loss_contains_only_the_requested_objectives(architecture: str) -> None:
     model = BertPreForPreTraining(tiny_config(architecture)).eval()
     batch = pretraining_batch()
     sentence_label = batch.pop("next_sentence_label")
@@ -97,12 +96,12 @@ def test_batch_without_targets_gives_zero_loss_and_finite_gradients(num_items: t
 
 
 def test_next_sentence_label_zero_rewards_the_first_logit() -> None:
-    model = BertPreForNextSentencePrediction(tiny_config("bert")).eval()
+    model = BertPreForPreTraining(tiny_config("bert")).eval()
     with torch.no_grad():
         model.cls.seq_relationship.bias.copy_(torch.tensor([9.0, 0.0]))
     ids = pretraining_batch()["input_ids"]
-    assert model(ids, labels=torch.zeros(BATCH, dtype=torch.long)).loss < 0.1
-    assert model(ids, labels=torch.ones(BATCH, dtype=torch.long)).loss > 5
+    assert model(ids, next_sentence_label=torch.zeros(BATCH, dtype=torch.long)).loss < 0.1
+    assert model(ids, next_sentence_label=torch.ones(BATCH, dtype=torch.long)).loss > 5
 
 
 @both_architectures
@@ -118,10 +117,10 @@ def test_segments_default_to_the_first(architecture: str) -> None:
 def test_labels_of_the_wrong_shape_are_refused() -> None:
     batch = pretraining_batch()
     del batch["masked_positions"]
-    with pytest.raises(ValueError, match=r"labels of shape \(3, 4\) do not fit .* \(3, 12\)"):
+    with pytest.raises(ValueError, match=r"labels have shape \(3, 4\), but these logits need \(3, 12\)"):
         BertPreForPreTraining(tiny_config("bert"))(**batch)
     regression = BertPreForSequenceClassification(tiny_config("bert", num_labels=2, problem_type="regression"))
-    with pytest.raises(ValueError, match=r"labels of shape \(3, 1\) do not fit .* \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"labels have shape \(3, 1\), but these logits need \(3, 2\)"):
         regression(batch["input_ids"], labels=torch.zeros(3))
 
 
@@ -164,20 +163,24 @@ def test_classification_losses_are_torchs_means(
     torch.testing.assert_close(halved.loss, output.loss / 2)
 
 
-def test_regression_labels_may_lack_the_last_axis() -> None:
+def test_regression_labels_may_have_one_axis() -> None:
     model = BertPreForSequenceClassification(tiny_config("bert", num_labels=1)).eval()
     labels = torch.tensor([0.5, -1.0, 2.0])
     output = model(pretraining_batch()["input_ids"], labels=labels)
     torch.testing.assert_close(output.loss, ((output.logits[:, 0] - labels) ** 2).mean())
 
 
-@pytest.mark.parametrize("model_class", [BertPreForSequenceClassification, BertPreForNextSentencePrediction])
-def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel]) -> None:
+@pytest.mark.parametrize(
+    ("model_class", "logits"),
+    [(BertPreForSequenceClassification, "logits"), (BertPreForPreTraining, "seq_relationship_logits")],
+)
+def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel], logits: str) -> None:
     model = model_class(tiny_config("modern", classifier_pooling="mean", initializer_range=0.5)).eval()
     ids = pretraining_batch()["input_ids"][:1]
     mask = (torch.arange(SEQUENCE) < 7).long()[None]
-    torch.testing.assert_close(model(ids, mask).logits, model(ids[:, :7]).logits, rtol=0, atol=1e-5)
-    assert (model(ids, mask).logits - model(ids).logits).abs().max() > 1e-3
+    padded, cut, full = (model(*inputs)[logits] for inputs in ((ids, mask), (ids[:, :7],), (ids,)))
+    torch.testing.assert_close(padded, cut, rtol=0, atol=1e-5)
+    assert (padded - full).abs().max() > 1e-3
 
 
 @both_architectures
@@ -186,12 +189,11 @@ def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel]) -> Non
     [
         (BertPreForPreTraining, {"labels": torch.ones(BATCH, SEQUENCE).long(), "next_sentence_label": LABELS}),
         (BertPreForMaskedLM, {"labels": torch.ones(BATCH, SEQUENCE).long()}),
-        (BertPreForNextSentencePrediction, {"labels": LABELS}),
         (BertPreForSequenceClassification, {"labels": LABELS}),
     ],
 )
 def test_every_weight_has_a_gradient(architecture: str, model_class: type[PreTrainedModel], labels: dict) -> None:
-    # DistributedDataParallel refuses a model of which it is not so; single texts come without token types.
+    # DistributedDataParallel needs a gradient for every weight, also for single texts, which have no token types.
     model = model_class(tiny_config(architecture))
     model(pretraining_batch()["input_ids"], **labels).loss.backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
@@ -207,8 +209,8 @@ def test_hidden_states_and_attentions_on_request(architecture: str) -> None:
     padded = pretraining_batch()["attention_mask"] == 0
     assert not output.attentions[0].transpose(1, 3)[padded].any()  # (B, S keys, S, H)
     torch.testing.assert_close(output.attentions[0].sum(-1), torch.ones(BATCH, 2, SEQUENCE))
-    quiet = model(**pretraining_batch())
-    assert quiet.hidden_states is None and quiet.attentions is None
+    default = model(**pretraining_batch())
+    assert default.hidden_states is None and default.attentions is None
 
 
 @both_architectures

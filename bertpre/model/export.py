@@ -1,0 +1,130 @@
+"""Models as folders that load where bertpre is not installed, each checked against the model it was made from."""
+
+import shutil
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+
+from bertpre.errors import UserError
+
+from . import modeling_bertpre
+from .configuration_bertpre import BertPreConfig
+from .conversion import to_stock_bert, to_stock_modernbert
+from .onnx import INPUTS, run_onnx, write_onnx
+
+STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
+FORMATS = (*STOCK.values(), "bertpre", "onnx")
+PARTS = {"encoder": "model", "classifier": "finetuned"}  # a run's models and their folders
+TOLERANCE = 1e-4  # of logits in fp32; two implementations may add in different orders
+
+
+def export_run(run: Path, to: str | None, folder: Path, only: str | None = None) -> float:
+    """Write a run's encoder to `folder` and its classifier to `folder/classifier`; a single one goes to `folder`.
+
+    `to` is one of FORMATS, None for each model's stock class; `only` is one of PARTS. Returns the largest absolute
+    difference between the logits of a model and of its export. Raises UserError where the run has no such model or
+    one cannot have this format, RuntimeError where the logits differ by more than TOLERANCE.
+    """
+    sources = [run / name for part, name in PARTS.items() if only in (None, part) and (run / name).is_dir()]
+    if not sources:
+        commands = " or ".join(f"`bertpre {command} {run}`" for command in ("pretrain", "finetune"))
+        raise UserError(f"{run} has no {only or 'model'}: run {commands} first")
+    targets = (folder, folder / "classifier")
+    return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
+
+
+def export_model(source: Path, to: str | None, target: Path) -> float:
+    """Write one model and its tokenizer; returns and raises as `export_run`."""
+    config = AutoConfig.from_pretrained(source)
+    if config.model_type != BertPreConfig.model_type:
+        if to not in (None, config.model_type):
+            raise UserError(
+                f"{source} was fine-tuned from a stock {config.model_type} and cannot become {to}: it loads anywhere "
+                "as it is"
+            )
+        shutil.copytree(source, target)
+        return 0.0
+    stock = STOCK[config.architecture]
+    to = to or stock
+    name = config.architectures[0]
+    if to == "onnx" and name == "BertPreForPreTraining":
+        name = "BertPreForMaskedLM"
+    model = getattr(modeling_bertpre, name).from_pretrained(source, dtype=torch.float32).eval()
+    exported = convert(model, stock if to == "onnx" else to, source)
+    # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
+    choices = {"model_input_names": list(INPUTS["modern"])} if exported.config.model_type == "modernbert" else {}
+    AutoTokenizer.from_pretrained(source, **choices).save_pretrained(target)
+    if to == "onnx":  # with the configuration of the stock model, which has the same inputs and outputs
+        exported.config.save_pretrained(target)
+        return export_graph(model, target / "model.onnx")
+    exported.save_pretrained(target)
+    return compare_stored(model, type(exported).from_pretrained(target, dtype=torch.float32), target)
+
+
+def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:
+    """The model to save for a format; raises UserError where the format belongs to the other architecture."""
+    architecture = model.config.architecture
+    if to == "bertpre":
+        return with_code(model)
+    if to != STOCK[architecture]:
+        stock = STOCK[architecture]
+        raise UserError(f"{source}: architecture {architecture} cannot become {to}; export it to {stock} or bertpre")
+    return to_stock_bert(model) if to == "bert" else to_stock_modernbert(model)
+
+
+def with_code(model: PreTrainedModel) -> PreTrainedModel:
+    """Make the model save the code of its classes with it, where every Auto class finds its own."""
+    modeling_bertpre.register_for_auto_class()
+    model.config.auto_map = {
+        auto_name: f"modeling_bertpre.{auto_class.__name__}"
+        for auto_name, auto_class in modeling_bertpre.AUTO_CLASSES.items()
+    }
+    return model
+
+
+def export_graph(model: PreTrainedModel, file: Path) -> float:
+    """Write a model as ONNX; returns the largest difference of the logits that onnxruntime computes."""
+    longest = min(64, model.config.max_position_embeddings)
+    write_onnx(model, file, random_inputs(model.config.vocab_size, longest))
+    inputs = random_inputs(model.config.vocab_size, longest // 2)  # not the length it was traced with
+    used = {name: inputs[name] for name in INPUTS[model.config.architecture]}
+    return largest_difference(logits(model, used), [run_onnx(file, used)], file.parent)
+
+
+def compare_stored(model: PreTrainedModel, stored: PreTrainedModel, folder: Path) -> float:
+    """The largest difference of the two models' logits on random tokens."""
+    inputs = random_inputs(model.config.vocab_size, min(64, model.config.max_position_embeddings))
+    if stored.config.model_type == "modernbert":  # it has no segments: both read the tokens as a single text
+        del inputs["token_type_ids"]
+    return largest_difference(logits(model, inputs), logits(stored, inputs), folder)
+
+
+def largest_difference(expected: list[Tensor], computed: list[Tensor], folder: Path) -> float:
+    """The largest absolute difference of logits; raises RuntimeError above TOLERANCE.
+
+    The exported model may lack our second logits: ModernBERT has no head for next sentence prediction.
+    """
+    differences = [(one - other).abs().max() for one, other in zip(expected, computed, strict=False)]
+    difference = torch.stack(differences).max().item()  # NaN where any is NaN
+    if not difference <= TOLERANCE:  # NaN is refused too
+        raise RuntimeError(f"{folder.name}: the exported model's logits differ from the run's by {difference:.1e}")
+    return difference
+
+
+def random_inputs(vocab_size: int, length: int) -> dict[str, Tensor]:
+    """Four sequences of two segments, three of them padded; (4, S) each."""
+    lengths = torch.tensor([[length], [length - 1], [length // 2], [2]])
+    positions = torch.arange(length)
+    return {
+        "input_ids": torch.randint(vocab_size, (4, length), generator=torch.Generator().manual_seed(0)),
+        "attention_mask": (positions < lengths).long(),
+        "token_type_ids": (positions >= lengths // 2).long(),
+    }
+
+
+@torch.no_grad()
+def logits(model: PreTrainedModel, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """All logits that a model returns, the vocabulary's first."""
+    return [value for name, value in model.eval()(**inputs).items() if name.endswith("logits")]

@@ -1,0 +1,111 @@
+"""The report and the closing lines show the right numbers, and nothing from a text becomes HTML."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertpre.reporting import evaluation, page, report
+from bertpre.reporting.report import closing_lines, headline_rows, read_metrics
+
+MEASURED = {
+    "accuracy": 0.75,
+    "f1": 0.5,
+    "loss": 0.6,
+    "examples": 2000,
+    "intervals": {"accuracy": [0.7, 0.8], "f1": [-0.25, 0.55]},
+    "seconds": 30.0,
+}
+
+
+def results() -> dict[str, Any]:
+    """What the stages of a small run leave, in round numbers."""
+    return {
+        "prepare": {
+            "documents": 1200, "tokens": 34_000, "dropped": {"duplicate": 3, "short": 1}, "pairs_kind": "nsp",
+            "random_next_share": 0.4,
+        },
+        "pretrain": {
+            "steps": 1500, "tokens": 2_000_000, "seconds": 90.0, "unigram_entropy": 6.5,
+            "validation": {"mlm_loss": 4.25, "mlm_accuracy": 0.3, "nsp_accuracy": 0.7},
+            "fillings": [{"sentence": "a <b> is [MASK].", "answer": "good", "guesses": ["<i>", "bad"]}],
+        },
+        "finetune": {"epochs": 2, "examples": 1000, "seconds": 45.0, "validation": {"accuracy": 0.8, "f1": 0.6}},
+        "evaluate": dict(MEASURED),
+    }  # fmt: skip
+
+
+def test_headline_rows_hold_each_value_and_what_to_compare_it_with() -> None:
+    assert headline_rows(results()) == [
+        ("Corpus", "1,200 documents, 34,000 tokens"),
+        ("Dropped documents", "3 duplicate, 1 short"),
+        ("Pretraining", "1,500 steps, 2,000,000 tokens, 1.5 min"),
+        ("MLM loss", "4.250 nats per masked token (unigram entropy 6.500)"),
+        ("MLM accuracy", "30.0%"),
+        ("NSP accuracy", "70.0% (majority class 60.0%)"),
+        ("Fine-tuning", "2 epochs on 1,000 texts, 45 s"),
+        ("Test accuracy", "75.00% of 2,000 test texts; 95 % CI 70.00%-80.00%"),
+        ("Test f1", "0.5000; 95 % CI -0.2500 to 0.5500"),
+    ]
+    assert headline_rows({}) == []
+
+
+def test_seeds_words_and_the_bag_of_words_are_shown() -> None:
+    spread = {"values": [0.7, 0.8], "mean": 0.75, "deviation": 0.05}
+    more = {"seeds": {"accuracy": spread, "f1": spread}, "words": 9, "bag_of_words": {"accuracy": 0.625}}
+    rows = dict(headline_rows({"evaluate": MEASURED | more}))
+    assert rows["Test accuracy"] == (
+        "75.00% of 9 test words; 95 % CI 70.00%-80.00%; over 2 seeds 0.7500 ± 0.0500; "
+        "bag of words with logistic regression on the same examples: 62.50%"
+    )
+    assert "bag of words" not in rows["Test f1"]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.4, 0.6), (0.7, 0.7)])
+def test_the_majority_share_is_that_of_the_more_frequent_label(share: float, expected: float) -> None:
+    assert report.majority_share({"prepare": {"random_next_share": share}}) == pytest.approx(expected)
+
+
+def test_sentence_order_is_named_as_such() -> None:
+    measured = results()
+    measured["prepare"]["pairs_kind"] = "sop"
+    assert "SOP accuracy" in dict(headline_rows(measured))
+
+
+def test_texts_are_escaped() -> None:
+    fillings = report.fillings(results())
+    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in fillings and "<b>&lt;i&gt;, bad</b>" in fillings
+    assert page.table([("<a>", "<b>")], ("<c>",)).count("&lt;") == 3
+    row = {"label": "<p>", "prediction": "no", "probability": 0.987, "id": "test/3", "text": "a < b"}
+    shown = evaluation.mistakes([row])
+    assert "true &lt;p&gt;, predicted no (probability 98.7%); test/3" in shown and "a &lt; b" in shown
+
+
+def test_the_runs_own_row_stands_below_the_baselines() -> None:
+    baseline = {"tf-idf": {"validation": None, "accuracy": 0.6, "f1": 0.4, "matthews": 0.2, "seconds": 3.0}}
+    measured = results() | {"baseline": baseline}
+    measured["evaluate"]["matthews"] = 0.3
+    own = evaluation.own_row("classification", measured)
+    assert own == {"validation": 0.8, "accuracy": 0.75, "f1": 0.5, "matthews": 0.3, "seconds": 75.0}
+    table = evaluation.baselines(measured, "classification")
+    assert table.index("tf-idf") < table.index("this run")
+    assert "<td class=number>75 s</td>" in table and "<td class=number>0.8000</td>" in table
+
+
+def test_class_rows_are_in_the_order_of_their_columns() -> None:
+    per_class = {"good": {"examples": 1200, "f1": 0.3, "recall": 0.2, "precision": 0.1}}
+    assert evaluation.class_rows(per_class) == [("good", "0.1000", "0.2000", "0.3000", "1,200")]
+
+
+def test_closing_lines_name_the_files_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(results()))
+    lines = closing_lines(tmp_path)
+    assert "  a <b> is [MASK].\n    -> <i>, bad (original: good)" in lines
+    assert lines[-2:] == ["Files", f"  {tmp_path / 'results.json'}  (all results)"]
+
+
+def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2]
