@@ -110,7 +110,7 @@ def test_figures(measured: dict[str, Any]) -> list[tuple[str, str]]:
             text += f"; 95 % between {low:{form}} and {high:{form}}"
         if "seeds" in measured:
             over = measured["seeds"][name]
-            text += f"; over {len(over['values'])} seeds {over['mean']:.4f} ± {over['deviation']:.4f}"
+            text += f"; over {len(over['values'])} seeds {over['mean']:.4f} ± {over['std']:.4f}"
         if is_share and "bag_of_words" in measured:
             words = measured["bag_of_words"]["accuracy"]
             text += f"; a bag of words with logistic regression, same examples: {words:.2%}"

@@ -72,9 +72,9 @@ def test_tables_and_a_classifier_below_a_pretrained_model(
     [
         (["{run}", "--file", "/no/such/file"], "cannot be read as text"),
         (["{run}", "--file", "/dev/null"], "no text to predict"),
-        (["/no/such/model", "text"], "is no text classifier"),
-        (["{run}/tokenizer", "text"], "is no text classifier"),
-        (["{run}/model", "text"], "its files lack the classifier's weights (classifier.bias): fine-tune it"),
+        (["/no/such/model", "text"], "is not a fine-tuned text classifier"),
+        (["{run}/tokenizer", "text"], "is not a fine-tuned text classifier"),
+        (["{run}/model", "text"], "its files lack 2 of the model's weights, classifier.bias among them"),
     ],
 )
 def test_a_mistake_is_one_message(

@@ -106,8 +106,8 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = write_glue(tmp_path / "glue")
     (folder / "RTE" / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tone\n")
     settings = Finetune(path=str(folder), name="rte", text_column="sentence1", text_pair_column="sentence2")
-    with pytest.raises(UserError, match="line 2 of .*RTE/train.tsv has 2 fields only"):
+    with pytest.raises(UserError, match="line 2 of .*RTE/train.tsv has only 2 fields"):
         read_examples(settings, "train")
     (folder / "RTE" / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tmaybe\n")
-    with pytest.raises(UserError, match="the label 'maybe' is none of entailment, not_entailment"):
+    with pytest.raises(UserError, match="the label 'maybe' is not one of entailment, not_entailment"):
         read_examples(settings, "train")

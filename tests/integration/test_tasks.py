@@ -19,7 +19,7 @@ from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
 from tests.helpers import read_metrics, run_here
-from tests.unit.test_labelled import write_rows
+from tests.unit.test_examples import write_rows
 
 NAMES = ("mira", "oda", "tom", "ben")
 
@@ -177,10 +177,13 @@ def test_numbers_of_two_kinds_are_a_regression(stock: str, tmp_path: Path, capsy
         ),
         ({"label_column": "verdict", "max_length": 128}, "finetune.max_length is 128, but the model"),
         ({"label_column": "verdict", "pooling": "mean"}, "finetune.pooling is mean, but this bert has its own head"),
-        ({"label_column": "verdict", "init": "{bare}"}, "no tokenizer in '{bare}'"),
-        ({"label_column": "verdict", "init": "/no/such/model"}, "no tokenizer in '/no/such/model'"),
-        ({"label_column": "verdict", "init": "{tokenizer}"}, "no encoder in"),
-        ({"label_column": "verdict", "init": "{partial}"}, "lack 1 weights of the encoder, bert.embeddings.word_emb"),
+        ({"label_column": "verdict", "init": "{bare}"}, "'{bare}' is not an encoder: it has no tokenizer"),
+        (
+            {"label_column": "verdict", "init": "/no/such/model"},
+            "'/no/such/model' is not an encoder: it has no tokenizer",
+        ),
+        ({"label_column": "verdict", "init": "{tokenizer}"}, "is not an encoder: "),
+        ({"label_column": "verdict", "init": "{partial}"}, "lack 1 of the model's weights, bert.embeddings.word_emb"),
         ({"label_column": "verdict", "batch_size": 8, "path": "{nothing}"}, "cannot be read: it is empty"),
     ],
 )
@@ -320,7 +323,7 @@ def test_a_validation_file_is_used_and_all_examples_train(
     flattered = (f"output_dir={tmp_path / 'flattered'}", f"evaluate.path={elsewhere}")
     assert run_here("finetune", recipe, *flattered) == 0
     assert run_here("evaluate", recipe, *flattered) == 0, capsys.readouterr().err
-    assert "the best epoch was chosen on these very texts" in capsys.readouterr().out
+    assert "warning: the best epoch was selected on this test set" in capsys.readouterr().out
 
 
 def test_every_word_has_its_own_tag(
@@ -360,7 +363,7 @@ def test_one_file_is_enough_where_a_part_is_set_aside(
     file.write_text(yaml.safe_dump(values))
     assert run_here("finetune", file) == 0
     assert run_here("evaluate", file) == 2  # not on what it was trained on
-    assert "is what the classifier learns from: give other texts" in capsys.readouterr().err
+    assert f"the classifier is trained on {data[0]} (split train); give other texts" in capsys.readouterr().err
 
     given = (f"output_dir={tmp_path / 'aside'}", "finetune.test_fraction=0.25")
     assert run_here("doctor", file, *given) == 0

@@ -121,7 +121,7 @@ def test_an_entity_counts_whole() -> None:
 def test_spread_over_seeds() -> None:
     assert spread([0.9, 0.92, 0.94]) == {
         "mean": pytest.approx(0.92),
-        "deviation": pytest.approx(0.02),
+        "std": pytest.approx(0.02),
         "values": [0.9, 0.92, 0.94],
     }
-    assert spread([0.5])["deviation"] == 0.0
+    assert spread([0.5])["std"] == 0.0

@@ -12,12 +12,12 @@ from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning.encoding import encode_examples
 from bertpre.finetuning.examples import Examples, read_examples
-from bertpre.finetuning.linear import nbsvm
-from bertpre.finetuning.pseudo_labels import Teacher, encode_and_teach, read_unlabelled
+from bertpre.finetuning.linear import fit_nbsvm
+from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels, fit_on_tokens, read_unlabelled
 from bertpre.finetuning.splits import read_further, read_parts
 from bertpre.finetuning.task import Task, TaskObjective, TaskOutput
 from bertpre.recipe import Finetune, Recipe
-from tests.unit.test_labelled import write_rows
+from tests.unit.test_examples import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_the_teacher_is_nbsvm_on_tokens() -> None:
     texts = [" ".join(f"t{token}" for token in row) for row in rows]
     for count in (2, 3):
         labels = np.arange(60) % count
-        teacher = Teacher.taught_by(rows[:40], labels[:40], count)
+        predict = fit_on_tokens(rows[:40], labels[:40], count)
         examples = Examples([str(n) for n in range(60)], texts, None, labels, tuple("abc"[:count]))
-        expected = nbsvm(examples.subset(range(40)))(examples)
-        np.testing.assert_allclose(teacher.probabilities(rows), expected, atol=1e-5)
+        expected = fit_nbsvm(examples.subset(range(40)))(examples)
+        np.testing.assert_allclose(predict(rows), expected, atol=1e-5)
 
 
 def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
@@ -88,13 +88,13 @@ def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
     training = read_examples(settings, "train")
     training.texts[0] = long + " two"
     unlabelled = read_unlabelled(settings, [training])
-    encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
-    assert encoded.taught == 2
+    encoded = encode_with_pseudo_labels(settings, tokenizer, training, unlabelled)
+    assert encoded.num_pseudo_labelled == 2
     assert encoded.lengths.tolist() == [8, 4, 10] + [4] * 7
     np.testing.assert_array_equal(encoded.ids[0], encode_examples(tokenizer, unlabelled, 8, "head_tail").ids[0])
     np.testing.assert_array_equal(encoded.labels[2:], np.eye(2)[training.labels])
     rows = [encode_examples(tokenizer, examples, 99).ids for examples in (training, unlabelled)]
-    expected = Teacher.taught_by(rows[0], training.labels, 2).probabilities(rows[1])
+    expected = fit_on_tokens(rows[0], training.labels, 2)(rows[1])
     np.testing.assert_allclose(encoded.labels[:2], expected, rtol=1e-6)
     assert encoded.labels[:2].argmax(1).tolist() == [0, 1]
     assert encoded.labels.dtype == np.float32
