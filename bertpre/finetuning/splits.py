@@ -119,7 +119,7 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
             f"evaluate: the classifier is trained on {place[0]} (split {place[1]}); give other texts with "
             "evaluate.path or evaluate.split, or set a part aside with finetune.test_fraction=0.1"
         )
-    return read_examples(settings, place[1], recipe.evaluate.limit, path=place[0], like=parts.training)
+    return read_examples(settings, place[1], recipe.evaluate.limit, path=place[0], encoder=parts.training.encoder)
 
 
 def place_of_test(recipe: Recipe) -> tuple[str, str]:

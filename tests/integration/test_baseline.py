@@ -22,9 +22,8 @@ def examples_of(texts: list[str], labels: list[int], classes: tuple[str, ...]) -
 def test_a_bag_learns_what_words_tell(name: str, count: int) -> None:
     words, classes = ("dull", "fine", "odd"), ("a", "b", "c")[:count]
     texts = [f"a {words[number % count]} film {number % 7}" for number in range(60)]
-    predict = linear_models("classification")[name](
-        examples_of(texts, [number % count for number in range(60)], classes)
-    )
+    training = examples_of(texts, [number % count for number in range(60)], classes)
+    predict = linear_models("classification")[name](training)
     probabilities = predict(examples_of([f"one {word} one" for word in words[:count]], [0] * count, classes))
     assert probabilities.argmax(1).tolist() == list(range(count))
     np.testing.assert_allclose(probabilities.sum(1), 1)

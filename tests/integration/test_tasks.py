@@ -180,7 +180,7 @@ def test_numbers_of_two_kinds_are_a_regression(stock: str, tmp_path: Path, capsy
         ({"label_column": "verdict", "init": "{bare}"}, "'{bare}' is not an encoder: it has no tokenizer"),
         (
             {"label_column": "verdict", "init": "/no/such/model"},
-            "'/no/such/model' is not an encoder: it has no tokenizer",
+            "'/no/such/model' is not an encoder",
         ),
         ({"label_column": "verdict", "init": "{tokenizer}"}, "is not an encoder: "),
         ({"label_column": "verdict", "init": "{partial}"}, "lack 1 of the model's weights, bert.embeddings.word_emb"),
