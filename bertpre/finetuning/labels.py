@@ -57,7 +57,7 @@ class LabelEncoder:
     def names_by_index(self, rows: Rows) -> list[str] | None:
         """The names that whole numbers are indices into: the dataset's own, which the recipe may list in another order.
 
-        A dataset without names counts as the training split does.
+        A split whose dataset names no classes follows the training split.
         """
         if rows.class_names and not set(self.label_names or ()) <= set(rows.class_names):
             return self.label_names

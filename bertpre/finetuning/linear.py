@@ -62,7 +62,7 @@ def vectorize(training: Examples, longest: int) -> tuple[Any, Any]:
             return vectorizer, vectorizer.fit_transform(joined(training))
         except ValueError:  # the vocabulary is empty
             continue
-    raise UserError("finetune: no text has a letter in it")
+    raise UserError("no training text has a letter in it")
 
 
 def fit_nbsvm(training: Examples) -> Predictor:

@@ -14,7 +14,7 @@ import bertpre.model  # noqa: F401  registers its classes
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
 from bertpre.finetuning.inference import Classifier
-from bertpre.finetuning.task import PROBLEM_TYPES, Task
+from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import load_run, model_of
@@ -189,12 +189,16 @@ def configure_for_task(config: "PreTrainedConfig", settings: Finetune, task: Tas
 def refuse_unfit(
     source: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", settings: Finetune
 ) -> None:
-    """Raise UserError if the model has fewer tokens than its tokenizer, or fewer positions than the recipe wants."""
+    """Raise UserError if the model has too few tokens or positions, or no bias where a regression needs one."""
     tokens, longest = model.config.vocab_size, readable_length(model)
     if tokens < len(tokenizer):
         raise UserError(f"finetune.init: the model in {source} has {tokens} tokens, its tokenizer {len(tokenizer)}")
     if longest and settings.max_length > longest:
         raise UserError(f"finetune.max_length is {settings.max_length}, but the model in {source} reads {longest}")
+    if settings.task == "regression" and last_layer(model).bias is None:
+        raise UserError(
+            f"finetune.init: the head of this {model.config.model_type} has no bias; a regression needs one"
+        )
 
 
 def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":
