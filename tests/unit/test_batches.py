@@ -7,6 +7,7 @@ import pytest
 from accelerate import Accelerator
 from transformers import PreTrainedTokenizerBase
 
+from bertpre.data.sampler import Position
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning.batches import TrainingBatches
@@ -73,6 +74,21 @@ def test_a_batch_that_processes_cannot_share_is_refused(
     monkeypatch.setattr(Accelerator, "num_processes", 3)
     with pytest.raises(UserError, match="finetune.batch_size is 4: it must be a multiple of micro_batch_size"):
         training_batches(tokenizer, 37)
+
+
+def test_processes_share_every_batch(tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = training_batches(tokenizer, 37)(Position(epoch=1, offset=2), 0.0)
+    (expected,) = whole.micro_batches
+    monkeypatch.setattr(Accelerator, "num_processes", 2)
+    rows = []
+    for rank in (0, 1):
+        monkeypatch.setattr(Accelerator, "process_index", rank)
+        shared = training_batches(tokenizer, 37)(Position(epoch=1, offset=2), 0.0)
+        assert shared.after == whole.after == Position(epoch=1, offset=3)
+        rows += [row[row > 0].tolist() for batch in shared.micro_batches for row in batch["input_ids"]]
+    assert sorted(rows) == sorted(row[row > 0].tolist() for row in expected["input_ids"])
+    last = training_batches(tokenizer, 37).steps_per_epoch - 1
+    assert training_batches(tokenizer, 37)(Position(epoch=1, offset=last), 0.0).after == Position(epoch=2)
 
 
 @pytest.mark.parametrize("max_length", [16, 100])

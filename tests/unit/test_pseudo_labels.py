@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
 from bertpre.data.tokenizer import learn_tokenizer
@@ -15,7 +13,6 @@ from bertpre.finetuning.examples import Examples, read_examples
 from bertpre.finetuning.linear import fit_nbsvm
 from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels, fit_on_tokens, read_unlabelled
 from bertpre.finetuning.splits import read_further, read_parts
-from bertpre.finetuning.task import Task, TaskObjective, TaskOutput
 from bertpre.recipe import Finetune, Recipe
 from tests.unit.test_examples import write_rows
 
@@ -98,18 +95,3 @@ def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
     np.testing.assert_allclose(encoded.labels[:2], expected, rtol=1e-6)
     assert encoded.labels[:2].argmax(1).tolist() == [0, 1]
     assert encoded.labels.dtype == np.float32
-
-
-def test_probabilities_are_labels() -> None:
-    logits, sure = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
-    task = Task("classification", ("a", "b", "c"), class_weights=(1.0, 2.0, 0.5), label_smoothing=0.1)
-    torch.testing.assert_close(task.loss(logits, F.one_hot(sure, 3).float()), task.loss(logits, sure))
-    unsure = torch.rand(5, 3).softmax(-1)
-    expected = -(unsure * logits.log_softmax(-1)).sum()
-    torch.testing.assert_close(Task("classification", ("a", "b", "c")).loss(logits, unsure), expected)
-    batch = {"labels": unsure}
-    objective = TaskObjective(task)
-    assert objective.counts(batch) == {"num_items_in_batch": 5}
-    right = (logits.argmax(1) == unsure.argmax(1)).float().mean()
-    measured = objective.measure(TaskOutput(torch.tensor(0.0), logits), batch, {"num_items_in_batch": 5})
-    assert measured["accuracy"] == right
