@@ -34,11 +34,11 @@ def test_every_token_is_masked_once(tiny_run: Path) -> None:
                 assert right[place] == (logits.argmax().item() == ids[place])
 
 
-def test_a_words_pieces_end_together() -> None:
+def test_the_pieces_of_a_word_end_together() -> None:
     assert word_ends([0, 0, 0, 1, 2, 2]).tolist() == [3, 3, 3, 4, 6, 6]
 
 
-def test_a_classifier_is_no_masked_language_model(tiny_run: Path) -> None:
+def test_a_classifier_is_not_a_masked_language_model(tiny_run: Path) -> None:
     with pytest.raises(UserError, match="is not a masked language model: its files lack"):
         load_masked_lm(str(tiny_run / "finetuned"))
 

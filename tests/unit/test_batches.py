@@ -13,6 +13,7 @@ from bertpre.errors import UserError
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples
 from bertpre.recipe import Finetune
+from bertpre.training.trainer import StepBatch
 from tests.unit.test_examples import examples_of
 
 WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
@@ -42,7 +43,7 @@ def test_an_epoch_has_every_text_and_only_full_batches(count: int, tokenizer: Pr
         assert seen.max() <= 2
 
 
-def test_epochs_differ_and_depend_on_seed_and_number_alone(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_an_epochs_order_depends_only_on_seed_and_epoch(tokenizer: PreTrainedTokenizerBase) -> None:
     first, second = training_batches(tokenizer, 37), training_batches(tokenizer, 37)
     second.epoch_batches(3)
     np.testing.assert_array_equal(first.epoch_batches(1), second.epoch_batches(1))
@@ -50,7 +51,7 @@ def test_epochs_differ_and_depend_on_seed_and_number_alone(tokenizer: PreTrained
     assert (training_batches(tokenizer, 37, seed=1).epoch_batches(1) != first.epoch_batches(1)).any()
 
 
-def test_true_labels_have_the_last_word_of_every_epoch(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_every_epoch_ends_with_the_true_labels(tokenizer: PreTrainedTokenizerBase) -> None:
     data = training_batches(tokenizer, 37)
     data = TrainingBatches(
         replace(data.encoded, num_pseudo_labelled=10), 0, Finetune(path="x", batch_size=4), data.accelerator, 0
@@ -62,13 +63,13 @@ def test_true_labels_have_the_last_word_of_every_epoch(tokenizer: PreTrainedToke
         assert set(batches[3:].ravel()) == set(range(10, 37))
 
 
-def test_texts_of_like_length_share_a_batch(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_texts_of_similar_length_share_a_batch(tokenizer: PreTrainedTokenizerBase) -> None:
     data = training_batches(tokenizer, 300)
     spread = np.ptp(data.lengths[data.epoch_batches(0)], axis=1)
     assert spread.mean() < 1.5  # at random it would be about 6
 
 
-def test_a_batch_that_processes_cannot_share_is_refused(
+def test_a_batch_size_that_processes_cannot_share_is_refused(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Accelerator, "num_processes", 3)
@@ -76,23 +77,27 @@ def test_a_batch_that_processes_cannot_share_is_refused(
         training_batches(tokenizer, 37)
 
 
-def test_processes_share_every_batch(tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = training_batches(tokenizer, 37)(Position(epoch=1, offset=2), 0.0)
-    (expected,) = whole.micro_batches
+def test_processes_share_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = EncodedExamples([np.full(1 + n % 9, n + 1) for n in range(37)], None, np.zeros(37, dtype=np.int64))
+
+    def step(offset: int) -> StepBatch:
+        data = TrainingBatches(encoded, 0, Finetune(path="x", batch_size=4), Accelerator(cpu=True), seed=0)
+        assert data.steps_per_epoch == 10
+        return data(Position(epoch=1, offset=offset), 0.0)
+
+    (whole,) = step(2).micro_batches
+    assert step(2).after == Position(epoch=1, offset=3)
+    assert step(9).after == Position(epoch=2)
     monkeypatch.setattr(Accelerator, "num_processes", 2)
-    rows = []
+    shared = []
     for rank in (0, 1):
         monkeypatch.setattr(Accelerator, "process_index", rank)
-        shared = training_batches(tokenizer, 37)(Position(epoch=1, offset=2), 0.0)
-        assert shared.after == whole.after == Position(epoch=1, offset=3)
-        rows += [row[row > 0].tolist() for batch in shared.micro_batches for row in batch["input_ids"]]
-    assert sorted(rows) == sorted(row[row > 0].tolist() for row in expected["input_ids"])
-    last = training_batches(tokenizer, 37).steps_per_epoch - 1
-    assert training_batches(tokenizer, 37)(Position(epoch=1, offset=last), 0.0).after == Position(epoch=2)
+        shared += [text for batch in step(2).micro_batches for text in batch["input_ids"][:, 0].tolist()]
+    assert sorted(shared) == sorted(whole["input_ids"][:, 0].tolist())
 
 
 @pytest.mark.parametrize("max_length", [16, 100])
-def test_a_batch_is_little_longer_than_its_longest_text(max_length: int, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_batch_is_padded_to_a_multiple_of_8(max_length: int, tokenizer: PreTrainedTokenizerBase) -> None:
     ids = [np.zeros(length, dtype=np.int64) for length in range(1, max_length + 1)]
     settings = Finetune(path="sample", batch_size=1, max_length=max_length)
     encoded = EncodedExamples(ids, None, np.zeros(len(ids), dtype=np.int64))

@@ -26,7 +26,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 @pytest.mark.parametrize(("truncation", "kept"), [("head", (0, 8)), ("tail", (56, 64)), ("head_tail", (0, 2, 58, 64))])
-def test_a_long_text_keeps_the_ends_that_were_asked_for(
+def test_truncation_keeps_the_chosen_ends(
     truncation: str, kept: tuple[int, ...], tokenizer: PreTrainedTokenizerBase
 ) -> None:
     (row,) = encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 10, truncation).ids
@@ -34,7 +34,7 @@ def test_a_long_text_keeps_the_ends_that_were_asked_for(
     assert tokenizer.convert_ids_to_tokens(row.tolist()) == ["[CLS]", *expected, "[SEP]"]
 
 
-def test_what_a_tokenizers_file_says_of_cutting_and_padding_is_not_heeded(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_truncation_and_padding_in_the_tokenizers_file_are_ignored(tokenizer: PreTrainedTokenizerBase) -> None:
     expected = encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 20).ids[0]
     template = Template.of(tokenizer, pairs=False)
     tokenizer.backend_tokenizer.enable_truncation(3)
@@ -46,7 +46,7 @@ def test_what_a_tokenizers_file_says_of_cutting_and_padding_is_not_heeded(tokeni
 
 @pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
 @pytest.mark.parametrize("length", [0, 1, 8, 9])
-def test_what_fits_is_kept_whole(truncation: str, length: int, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_text_that_fits_is_not_cut(truncation: str, length: int, tokenizer: PreTrainedTokenizerBase) -> None:
     (row,) = encode_examples(tokenizer, examples_of([" ".join(WORDS[:length])]), 10, truncation).ids
     assert len(row) == min(length + 2, 10)
     if length <= 8:
@@ -54,7 +54,7 @@ def test_what_fits_is_kept_whole(truncation: str, length: int, tokenizer: PreTra
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 4), (20, 3), (3, 20), (20, 20), (0, 20), (9, 8)])
-def test_a_pair_is_as_the_tokenizer_makes_it(first: int, second: int, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_pair_is_encoded_as_by_the_tokenizer(first: int, second: int, tokenizer: PreTrainedTokenizerBase) -> None:
     one, other = " ".join(WORDS[:first]), " ".join(WORDS[30 : 30 + second])
     encoded = encode_examples(tokenizer, examples_of([one], [other]), 20)
     expected = tokenizer(one, other)
@@ -100,7 +100,7 @@ def test_slices_cover_everything_once(count: int, size: int) -> None:
     assert [item for part in in_slices(count, size) for item in items[part]] == items
 
 
-def test_words_stay_apart_whatever_the_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_words_stay_separate_with_every_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     words = ["saw", "\u200b", "oslo"]  # the second one is nothing to the tokenizer
     (encoding,) = encodings_of_words(tokenizer, [words])
     plain = tokenizer.backend_tokenizer.encode(["saw", "?", "oslo"], is_pretokenized=True, add_special_tokens=False)

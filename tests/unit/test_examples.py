@@ -89,7 +89,7 @@ def test_the_dataset_names_the_classes(tmp_path: Path) -> None:
     assert (renamed.classes, renamed.labels.tolist()) == (("bad", "good"), [1, 0])
 
 
-def test_the_recipe_may_put_the_datasets_names_in_another_order(tmp_path: Path) -> None:
+def test_the_recipe_may_reorder_the_datasets_names(tmp_path: Path) -> None:
     from datasets import ClassLabel, Dataset, Features, Value
 
     features = Features({"text": Value("string"), "label": ClassLabel(names=["spam", "ham", "unsure"])})
@@ -103,7 +103,7 @@ def test_the_recipe_may_put_the_datasets_names_in_another_order(tmp_path: Path) 
         read_examples(Finetune(path=path, label_names=["ham", "junk"]), "train")
 
 
-def test_two_lists_of_0_and_1_are_no_lists_of_both_classes(tmp_path: Path) -> None:
+def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Path) -> None:
     rows = [{"text": "t", "label": row} for row in ([0, 1], [1, 0])]
     read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")
     assert read.labels.tolist() == [[0, 1], [1, 0]]
@@ -112,10 +112,13 @@ def test_two_lists_of_0_and_1_are_no_lists_of_both_classes(tmp_path: Path) -> No
         read_examples(Finetune(path=ragged, task="multi_label"), "train", path=ragged, encoder=read.encoder)
     lists = read_examples(Finetune(path=ragged, task="multi_label"), "train")
     assert lists.labels.tolist() == [[1, 1], [0, 1]]
+    longer = write_rows(tmp_path / "c.jsonl", [{"text": "t", "label": row} for row in ([0, 1], [1, 0, 0])])
+    lists = read_examples(Finetune(path=longer, task="multi_label"), "train")
+    assert lists.labels.tolist() == [[1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
-def test_lists_of_0_and_1_have_a_place_for_each_class(names: list[str] | None, tmp_path: Path) -> None:
+def test_lists_of_0_and_1_have_one_number_for_each_class(names: list[str] | None, tmp_path: Path) -> None:
     rows = [{"text": f"t{row}", "label": row} for row in ([0, 1, 0], [1, 1, 0], [0, 0, 1])]
     settings = Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label", label_names=names)
     read = read_examples(settings, "train")
@@ -127,7 +130,7 @@ def test_lists_of_0_and_1_have_a_place_for_each_class(names: list[str] | None, t
         read_examples(settings.model_copy(update={"label_names": ["a", "b"]}), "train")
 
 
-def test_what_numbers_mean_is_decided_on_the_training_split(tmp_path: Path) -> None:
+def test_the_training_split_decides_what_numbers_mean(tmp_path: Path) -> None:
     stars = ["1", "2", "3"]
     path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in (0, 1, 2)])
     other = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": label} for label in (1, 2)])
@@ -141,7 +144,7 @@ def test_what_numbers_mean_is_decided_on_the_training_split(tmp_path: Path) -> N
         read_examples(settings, "train", path=path, encoder=named.encoder)
 
 
-def test_in_tables_words_for_nothing_are_texts_and_classes(tmp_path: Path) -> None:
+def test_null_and_na_are_ordinary_texts_and_classes_in_tables(tmp_path: Path) -> None:
     rows = [{"text": "null", "label": "None"}, {"text": "NA", "label": "Billing"}]
     for place in (write_rows(tmp_path / "train.csv", rows), str(tmp_path)):  # the file, and its folder
         read = read_examples(Finetune(path=place), "train")
@@ -151,7 +154,7 @@ def test_in_tables_words_for_nothing_are_texts_and_classes(tmp_path: Path) -> No
         read_examples(Finetune(path=numbers), "train")
 
 
-def test_a_mark_that_is_never_closed_swallows_no_rows(tmp_path: Path) -> None:
+def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n')
     with pytest.raises(UserError, match="a quotation mark, which closes in another row only"):
         read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
@@ -165,7 +168,7 @@ def test_a_mark_that_is_never_closed_swallows_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["classification", "multi_label"])
-def test_names_that_are_numbers_are_no_places(task: str, tmp_path: Path) -> None:
+def test_class_names_that_are_numbers_are_not_indices(task: str, tmp_path: Path) -> None:
     from datasets import ClassLabel, Dataset, Features, Sequence, Value
 
     stars = ClassLabel(names=["1", "2", "3", "4", "5"])
@@ -178,7 +181,7 @@ def test_names_that_are_numbers_are_no_places(task: str, tmp_path: Path) -> None
     assert read.labels.tolist() == (np.eye(5).tolist() if is_list else labels)
 
 
-def test_a_value_that_training_lacks_is_outside_the_classes(tmp_path: Path) -> None:
+def test_a_label_missing_in_training_is_outside_the_classes(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.csv", [{"text": "t", "label": label} for label in (1, 2, 5)])
     other = write_rows(tmp_path / "b.csv", [{"text": "t", "label": 0}])
     settings = Finetune(path=path)
@@ -188,7 +191,7 @@ def test_a_value_that_training_lacks_is_outside_the_classes(tmp_path: Path) -> N
         read_examples(settings, "train", path=other, encoder=training.encoder)
 
 
-def test_a_number_written_as_text_is_the_same_class(tmp_path: Path) -> None:
+def test_a_number_and_the_same_number_as_text_are_one_class(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"text": "t", "label": ["a", label]}) for label in ("1", "2")))
     read = read_examples(Finetune(path=str(path), task="multi_label"), "train")
@@ -199,12 +202,12 @@ def test_a_number_written_as_text_is_the_same_class(tmp_path: Path) -> None:
     assert encoder.encode(rows).tolist() == [0, 0, 1, 2]
 
 
-def test_the_sample_has_names_too() -> None:
+def test_the_embedded_corpus_has_class_names() -> None:
     read = read_examples(Finetune(path="sample"), "test", limit=5)
     assert read.classes == sample.CLASSES
 
 
-def test_pairs_numbers_sets_and_words(tmp_path: Path) -> None:
+def test_every_task_is_read(tmp_path: Path) -> None:
     rows = [
         {
             "a": "one",
@@ -231,7 +234,7 @@ def test_pairs_numbers_sets_and_words(tmp_path: Path) -> None:
     assert (words.classes, [row.tolist() for row in words.labels]) == (("B-L", "O"), [[1, 0], [1]])
 
 
-def test_a_limited_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
+def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
     rows = [{"text": f"text {number}", "label": int(number >= 50)} for number in range(100)]
     read = read_examples(Finetune(path=write_rows(tmp_path / "sorted.csv", rows)), "train", limit=10)
     assert read.labels.tolist() == [0] * 5 + [1] * 5
@@ -259,9 +262,7 @@ def test_a_limited_split_is_drawn_from_its_whole_length(tmp_path: Path) -> None:
         ({}, [["a"], ["b"], []], "label_column holds lists; set finetune.task to multi_label"),
     ],
 )
-def test_labels_that_cannot_be_learned_are_refused(
-    options: dict[str, Any], labels: list[Any], words: str, tmp_path: Path
-) -> None:
+def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any], words: str, tmp_path: Path) -> None:
     rows = [{"text": f"t{number}", "label": label} for number, label in enumerate(labels)]
     with pytest.raises(UserError) as caught:
         read_parts(recipe_of(path=write_rows(tmp_path / "a.jsonl", rows), validation_fraction=0, **options))
@@ -269,7 +270,7 @@ def test_labels_that_cannot_be_learned_are_refused(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_texts_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_unusable_texts_are_refused(tmp_path: Path) -> None:
     rows = [{"text": text, "label": number} for number, text in enumerate(["a", " ", None])]
     path = write_rows(tmp_path / "a.jsonl", rows)
     with pytest.raises(UserError, match=r"2 examples \(the first is train/1\) have no text in it"):
@@ -284,7 +285,7 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         read_examples(Finetune(path=path, task="tokens", text_column="label", label_column="text"), "train")
 
 
-def test_another_split_is_read_with_the_classes_of_the_first(tmp_path: Path) -> None:
+def test_another_split_is_read_with_the_training_splits_encoder(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": "b"}])
     settings = Finetune(path="sample")
     encoder = LabelEncoder("classification", ("a", "b"))

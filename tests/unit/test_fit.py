@@ -37,7 +37,5 @@ def test_the_best_epochs_weights_are_restored(metric: str, values: list[float], 
     ("values", "patience", "is_enough"),
     [([0.5, 0.4, 0.3], 2, True), ([0.5, 0.4], 2, False), ([0.4, 0.3, 0.5], 2, False), ([0.5, 0.4, 0.3], None, False)],
 )
-def test_training_stops_after_as_many_worse_epochs_as_patience_allows(
-    values: list[float], patience: int | None, is_enough: bool
-) -> None:
+def test_patience_counts_epochs_without_improvement(values: list[float], patience: int | None, is_enough: bool) -> None:
     assert measured(values, patience=patience)[0].is_enough() == is_enough

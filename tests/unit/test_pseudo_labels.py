@@ -1,4 +1,4 @@
-"""Texts without labels: which are left out, what the teacher says of them, and what that does to the loss."""
+"""Texts without labels: which are left out, and their pseudo-labels."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def settings_with(tmp_path: Path, texts: list[str], **unlabelled: object) -> Fin
     return Finetune(path=path, unlabelled={"path": other, **unlabelled})
 
 
-def test_what_is_known_is_left_out(tmp_path: Path) -> None:
+def test_labelled_texts_are_left_out(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, ["dull one", "dull two", "fine\ttwo", "fine three"])
     training = read_examples(settings, "train")
     validation = training.subset([])
@@ -39,14 +39,14 @@ def test_what_is_known_is_left_out(tmp_path: Path) -> None:
     assert unlabelled.ids == ["train/1", "train/2"]
 
 
-def test_what_is_held_out_is_left_out(tmp_path: Path) -> None:
+def test_held_out_texts_are_left_out(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, ["dull one", "fine one"], held_out="train")
     training = read_examples(settings, "train").subset([0, 1])
     with pytest.raises(UserError, match=r"every text of .*other.jsonl \(split train\) is labelled or held out"):
         read_unlabelled(settings, [training])
 
 
-def test_what_is_set_aside_to_test_on_is_left_out(tmp_path: Path) -> None:
+def test_texts_set_aside_for_the_test_are_left_out(tmp_path: Path) -> None:
     rows = [{"text": f"dull {number}", "label": number % 2} for number in range(60)]
     path = write_rows(tmp_path / "train.jsonl", rows)
     more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows] + [{"text": "fine"}])
@@ -55,7 +55,7 @@ def test_what_is_set_aside_to_test_on_is_left_out(tmp_path: Path) -> None:
     assert read_further(recipe, read_parts(recipe)).texts == ["fine"]
 
 
-def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
+def test_a_pair_is_left_out_if_both_texts_are_known(tmp_path: Path) -> None:
     rows = [{"text": text, "other": "x", "label": number % 2} for number, text in enumerate(["dull", "fine"] * 4)]
     path = write_rows(tmp_path / "train.jsonl", rows)
     other = write_rows(tmp_path / "other.jsonl", [{"text": "dull", "other": each} for each in ("x", "y")])
@@ -64,7 +64,7 @@ def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
     assert (unlabelled.texts, unlabelled.pairs) == (["dull"], ["y"])
 
 
-def test_the_teacher_is_nbsvm_on_tokens() -> None:
+def test_pseudo_labels_come_from_nbsvm_on_tokens() -> None:
     """Against scikit-learn's vectorizer on the same tokens, as text, two classes and three."""
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, 9, size=generator.integers(1, 30)) for _ in range(60)]
@@ -77,9 +77,7 @@ def test_the_teacher_is_nbsvm_on_tokens() -> None:
         np.testing.assert_allclose(predict(rows), expected, atol=1e-5)
 
 
-def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_nbsvm_reads_uncut_texts_and_the_network_cut_ones(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     long = "dull" + " two three" * 5
     settings = settings_with(tmp_path, [long, "fine two"], max_length=8).model_copy(update={"max_length": 10})
     training = read_examples(settings, "train")

@@ -13,7 +13,7 @@ from bertpre.recipe import Finetune
 from tests.unit.test_examples import examples_of
 
 
-def test_balanced_weights_as_scikit_learn_has_them() -> None:
+def test_balanced_weights_equal_scikit_learns() -> None:
     labels = np.array([0, 0, 0, 1])
     settings = Finetune(path="x", class_weights="balanced")
     task = build_task(settings, examples_of(list("abcd"), labels=labels))
@@ -41,7 +41,7 @@ def test_a_multi_label_loss_is_the_mean_over_labels() -> None:
     torch.testing.assert_close(loss, 5 * F.binary_cross_entropy(logits.sigmoid(), labels))
 
 
-def test_probabilities_are_labels() -> None:
+def test_labels_may_be_probabilities() -> None:
     logits, sure = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
     task = Task("classification", ("a", "b", "c"), class_weights=(1.0, 2.0, 0.5), label_smoothing=0.1)
     torch.testing.assert_close(task.loss(logits, F.one_hot(sure, 3).float()), task.loss(logits, sure))
