@@ -16,7 +16,7 @@ from bertpre.data.corpus import READERS, ending, open_table
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
-from bertpre.finetuning.rows import items_of, text_in, words_in
+from bertpre.finetuning.rows import items_of, text_in
 from bertpre.finetuning.task import Task
 from bertpre.recipe import Finetune
 from bertpre.runtime import start_accelerator
@@ -58,9 +58,10 @@ def read_texts(file: str | None, settings: Finetune) -> Iterator[Text]:
         yield from read_lines(file)
         return
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
-    table, read = open_table(file, None, "train", "--file"), words_in if settings.task == "tokens" else text_in
-    for row in table.rows([(key, name) for key, name in named if name is not None]):
-        texts = tuple(read(value, f"--file {file}", key) for value, (key, _) in zip(row, named, strict=False))
+    columns = [(key, name) for key, name in named if name is not None]
+    for row in open_table(file, None, "train", "--file").rows(columns):
+        place, keys = f"--file {file}", [key for key, _ in columns]
+        texts = tuple(text_in(value, settings.task, place, key) for value, key in zip(row, keys, strict=True))
         yield texts if len(texts) > 1 else texts[0]
 
 

@@ -1,6 +1,7 @@
 """`bertpre suite`: an encoder fine-tuned and measured on every task of GLUE, in one table."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bertpre.commands.evaluate import evaluate
@@ -32,10 +33,10 @@ def suite(recipe: Recipe) -> dict[str, Any]:
         metrics[name] = measure_task(of_task, TASKS[name])
         shown = ", ".join(f"{metric} {value:.4f}" for metric, value in metrics[name].items())
         print(f"suite: {name:<5} {shown}", flush=True)
-    means = {name: mean(row) for name, row in metrics.items()}
-    summary = {"tasks": metrics, "average": mean(means)}
+    means = {name: fmean(row.values()) for name, row in metrics.items()}
+    summary = {"tasks": metrics, "average": fmean(means.values())}
     if "wnli" in means and len(means) > 1:  # often left out: its development set contradicts its training set
-        summary["average_without_wnli"] = mean({name: value for name, value in means.items() if name != "wnli"})
+        summary["average_without_wnli"] = fmean(value for name, value in means.items() if name != "wnli")
     write_results(folder, "glue", summary)
     write_report(folder, recipe)
     print(f"suite: average of {len(means)} tasks {summary['average']:.4f}")
@@ -91,8 +92,3 @@ def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
     for split in task.splits[1:]:
         metrics |= {f"{name}_{split.removeprefix('validation_')}": results[split][name] for name in task.metrics}
     return metrics
-
-
-def mean(values: dict[str, float]) -> float:
-    """The mean of a mapping's values."""
-    return sum(values.values()) / len(values)

@@ -1,8 +1,7 @@
 """Models with their tokenizers: to fine-tune, to measure or apply a classifier, to probe a masked language model."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,11 +56,10 @@ def load_model(
         if configure is not None:
             configure(config)
         auto_class = auto_class or Task(kind_of(config), ()).auto_class
-        with without_loading_report():
-            model, report = getattr(transformers, auto_class).from_pretrained(
-                source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )  # fmt: skip
+        model, report = getattr(transformers, auto_class).from_pretrained(
+            source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )  # fmt: skip
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"{problem}: {first_line(error)}") from None
     missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
@@ -111,18 +109,6 @@ def readable_length(model: "PreTrainedModel") -> int | None:
     positions = [module for name, module in model.named_modules() if name.endswith(".position_embeddings")]
     padding = getattr(positions[0], "padding_idx", None) if positions else None
     return longest if padding is None else longest - padding - 1
-
-
-@contextmanager
-def without_loading_report() -> Iterator[None]:
-    """Keep transformers from listing which weights it found."""
-    logging = transformers.utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
 
 
 # ---- to fine-tune ----------------------------------------------------------------------------------------------------

@@ -53,13 +53,12 @@ def read_rows(settings: "Finetune", path: str, split: str, limit: int | None = N
         ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
     if not rows:
         raise UserError(f"{place} holds no text")
-    if settings.task == "tokens":
-        texts, pairs = [words_in(row[0], place, "text_column") for row in rows], None
-    else:
-        texts = [clean_text(text_in(row[0], place, "text_column")) for row in rows]
-        has_pairs = settings.text_pair_column is not None
-        pairs = [clean_text(text_in(row[1], place, "text_pair_column")) for row in rows] if has_pairs else None
-    written = [list(row[1 if pairs is None else 2 :]) for row in rows]
+    texts = [text_in(row[0], settings.task, place, "text_column") for row in rows]
+    texts = texts if settings.task == "tokens" else list(map(clean_text, texts))
+    has_pairs, pairs = settings.text_pair_column is not None, None
+    if has_pairs:
+        pairs = [clean_text(text_in(row[1], settings.task, place, "text_pair_column")) for row in rows]
+    written = [list(row[1 + has_pairs :]) for row in rows]
     labels = written if len(label_columns) > 1 or not with_labels else [label for (label,) in written]
     found = Rows(place, ids, texts, pairs, labels, class_names)
     empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
@@ -86,18 +85,15 @@ def read_columns(
     return ids, rows, class_names
 
 
-def text_in(value: Any, place: str, key: str) -> str:
-    """The text in a column; empty for None. Raises UserError if it is not text."""
-    if not isinstance(value, str | None):
-        raise UserError(f"{place}: {key} holds {type(value).__name__}, not text")
-    return value or ""
+def text_in(value: Any, task: str, place: str, key: str) -> str | list[str]:
+    """The text in a column; in the task `tokens` its words, given as a list or with spaces.
 
-
-def words_in(value: Any, place: str, key: str) -> list[str]:
-    """The words in a column: a list, or text with spaces. Raises UserError if it is neither."""
-    if not isinstance(value, str | list | None):
-        raise UserError(f"{place}: {key} holds {type(value).__name__}, not words")
-    return list(map(str, items_of(value)))
+    Raises UserError for anything else.
+    """
+    is_words = task == "tokens"
+    if not isinstance(value, str | None) and not (is_words and isinstance(value, list)):
+        raise UserError(f"{place}: {key} holds {type(value).__name__}, not {'words' if is_words else 'text'}")
+    return list(map(str, items_of(value))) if is_words else value or ""
 
 
 def items_of(value: Any) -> list[Any]:

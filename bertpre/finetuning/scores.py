@@ -53,9 +53,9 @@ def from_confusion(confusion: np.ndarray) -> dict[str, np.ndarray]:
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
     occurs = true + predicted > 0
     f1 = 2 * hits / np.where(occurs, true + predicted, 1)
-    spread = [np.sqrt(total.astype(float) ** 2 - (counts.astype(float) ** 2).sum(-1)) for counts in (true, predicted)]
+    widths = [np.sqrt(total.astype(float) ** 2 - (counts.astype(float) ** 2).sum(-1)) for counts in (true, predicted)]
     covariance = right.astype(float) * total - (true.astype(float) * predicted).sum(-1)
-    both = spread[0] * spread[1]
+    both = widths[0] * widths[1]
     return {
         "accuracy": right / total,
         "f1": f1[..., 1] if confusion.shape[-1] == 2 else f1.sum(-1) / occurs.sum(-1),
@@ -150,19 +150,16 @@ def score_multi_label(labels: np.ndarray, probabilities: np.ndarray, classes: tu
 
 def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classes: tuple[str, ...]) -> dict[str, Any]:
     """Accuracy over words, and F1: of whole entities if tags begin with B- and I-, else the mean over tags."""
-    chosen = [row.argmax(-1) for row in probabilities]
-    right = np.array([(one == other).sum() for one, other in zip(chosen, labels, strict=True)])
-    words = np.array([len(row) for row in labels])
     all_labels, all_probabilities = np.concatenate(labels), np.concatenate(probabilities)
     picked = all_probabilities[np.arange(len(all_labels)), all_labels]
     metrics = {
-        "accuracy": float(right.sum() / words.sum()),
+        "accuracy": float((all_probabilities.argmax(-1) == all_labels).mean()),
         "loss": float(-np.log(np.maximum(picked, 1e-7)).mean()),
-        "words": int(words.sum()),
+        "words": len(all_labels),
     }
     if not has_entities(classes):
         return score_classes(all_labels, all_probabilities, classes) | metrics
-    counts = entity_counts(labels, chosen, classes)
+    counts = entity_counts(labels, probabilities, classes)
     return metrics | {
         "calibration": calibration(all_labels, all_probabilities),
         "f1": of_counts(*sum(counts.values()).sum(0))["f1"],
@@ -171,13 +168,13 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
 
 
 def entity_counts(
-    labels: list[np.ndarray], chosen: list[np.ndarray], classes: tuple[str, ...]
+    labels: list[np.ndarray], probabilities: list[np.ndarray], classes: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """For each kind of entity the correct, predicted and true entities of each text, (N, 3)."""
     kinds = {kind for mark, _, kind in (name.partition("-") for name in classes) if mark in (*"BIES", *BILOU)}
     counts = {kind: np.zeros((len(labels), 3), dtype=np.int64) for kind in kinds}
-    for number, rows in enumerate(zip(chosen, labels, strict=True)):
-        found, truth = (entities([classes[tag] for tag in row]) for row in rows)
+    for number, (row, tags) in enumerate(zip(probabilities, labels, strict=True)):
+        found, truth = (entities([classes[tag] for tag in each]) for each in (row.argmax(-1), tags))
         for place, each in enumerate((found & truth, found, truth)):
             for kind, *_ in each:
                 counts[kind][number, place] += 1
@@ -232,7 +229,7 @@ def intervals(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) ->
         words = np.array([len(row) for row in labels])
         measures = {"accuracy": lambda draw: right[draw].sum() / words[draw].sum()}
         if has_entities(classes):
-            counts = sum(entity_counts(labels, [row.argmax(-1) for row in outputs], classes).values())
+            counts = sum(entity_counts(labels, outputs, classes).values())
             measures["f1"] = lambda draw: of_counts(*counts[draw].sum(0))["f1"]
     generator, drawn = np.random.default_rng(0), {name: [] for name in measures}
     for _ in range(RESAMPLES):
