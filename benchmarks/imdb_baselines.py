@@ -11,7 +11,7 @@ import sys
 import time
 
 from bertpre.finetuning.examples import Examples, read_examples
-from bertpre.finetuning.linear import Predictor, words_classifier
+from bertpre.finetuning.linear import Predictor, fit_tfidf
 from bertpre.finetuning.splits import split_off_validation
 from bertpre.recipe import Finetune, Recipe
 
@@ -27,16 +27,16 @@ def measure(path: str) -> dict[str, dict[str, float]]:
     """Test and validation accuracy and seconds for each set of features."""
     source = Finetune(path=path, init="none")
     training = read_examples(source, "train")
-    test = read_examples(source, "test", like=training)
+    test = read_examples(source, "test", encoder=training.encoder)
     figures: dict[str, dict[str, float]] = {}
     for name, longest in (("words", 1), ("words_and_bigrams", 2)):
         start = time.perf_counter()
-        tested = accuracy(words_classifier(training, longest), test)
+        tested = accuracy(fit_tfidf(training, longest=longest), test)
         figures[name] = {"accuracy": tested, "seconds": time.perf_counter() - start, "examples": len(test)}
         for kind, size in BLOCKS.items():
             chosen = source.model_copy(update={"validation_fraction": 0.1, "validation_block": size})
             parts = split_off_validation(Recipe(output_dir="none", finetune=chosen), training)
-            figures[name][f"validation_by_{kind}"] = accuracy(words_classifier(parts[0], longest), parts[1])
+            figures[name][f"validation_by_{kind}"] = accuracy(fit_tfidf(parts[0], longest=longest), parts[1])
     return figures
 
 

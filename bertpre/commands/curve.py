@@ -1,74 +1,66 @@
-"""`bertpre curve`: how much pretraining is worth where labels are few."""
+"""`bertpre curve`: accuracy with few labels and with all, pretrained and from scratch."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertpre.commands.baseline import predictor
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
-from bertpre.finetuning.fit import encode_once, fit, recipe_fingerprint
+from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.scores import score, spread
+from bertpre.finetuning.seeds import recipe_fingerprint, seeds_of
 from bertpre.finetuning.splits import read_parts, read_test, require_finetune
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
-from bertpre.training.trackers import MetricsLog
 
 FRACTIONS = (0.004, 0.02, 0.1, 1.0)  # 0.4 %: Sun et al. 2019, section 5.5
+ONLY_LABELS = {  # no label outside the share is used: all of it trains, and the last epoch is kept
+    "validation_fraction": 0.0,
+    "validation_path": None,
+    "validation_split": None,
+    "patience": None,
+    "unlabelled": None,
+}
 
 
 @one_at_a_time
 def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict[str, Any]]:
-    """Accuracy on the test split after training on shares of the labels, from `finetune.init` and from nothing.
+    """Accuracy on the test split after training on shares of the labels, from `finetune.init` and from scratch.
 
-    Each share is drawn by seed, each class alike; all of it trains and the last epoch is kept, so that no label beyond
-    the share is used. Points of the same recipe that are finished are kept: the same command goes on. Without a
-    tokenizer of the run's own, where `init` is from elsewhere, there is no network to train from nothing.
-    Raises UserError for a share outside 0 to 1, one without two classes, and a task that is not classification.
+    Each share is drawn by seed and keeps the proportions of the classes. Finished points of the same recipe are kept,
+    so that the same command resumes. Without a tokenizer of the run's own there is no model to train from scratch.
+    Raises UserError for a share outside 0 to 1, a share without an example of a class, and another task than
+    classification.
     """
     settings = require_finetune(recipe)
     if settings.task != "classification":
-        raise UserError(f"the curve is for classification; finetune.task is {settings.task}")
+        raise UserError(f"finetune.task is {settings.task}; the curve is for classification")
     if bad := [share for share in fractions if not 0 < share <= 1]:
-        raise UserError(f"--fractions: {bad[0]} is no share above 0 and up to 1")
+        raise UserError(f"--fractions: {bad[0]} is not a share above 0 and up to 1")
     folder, given = claim(recipe), recipe
-    without = {
-        "validation_fraction": 0.0,
-        "validation_path": None,
-        "validation_split": None,
-        "patience": None,
-        "unlabelled": None,
-    }
-    recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=without)})
+    recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=ONLY_LABELS)})
     parts = read_parts(recipe)
-    everything = parts.training
-    shares = {share: [draw(everything, share, recipe.seed + n) for n in range(settings.seeds)] for share in fractions}
+    shares = {share: [draw(parts.training, share, seed) for seed in seeds_of(recipe)] for share in fractions}
     test = read_test(recipe, parts)
-    told = recipe_fingerprint(recipe) + str(settings.seeds)
-    rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == told]
+    fingerprint = recipe_fingerprint(recipe) + str(settings.seeds)
+    rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == fingerprint]
     inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]
-    for share, drawn in shares.items():
-        for init in dict.fromkeys(inits):
-            if any((row["fraction"], row["init"]) == (share, init) for row in rows):
-                continue
-            rows.append(point(recipe, share, init, drawn, test) | {"recipe": told})
+    wanted = [(share, init) for share in shares for init in dict.fromkeys(inits)]
+    finished = {(row["fraction"], row["init"]) for row in rows}
+    for share, init in wanted:
+        if (share, init) not in finished:
+            rows.append(point(recipe, share, init, shares[share], test) | {"recipe": fingerprint})
             write_results(folder, "curve", rows)
-            over = rows[-1]["accuracy"]
-            print(
-                f"curve: {share:.1%} of the labels ({rows[-1]['examples']:,}), {init}: "
-                f"{over['mean']:.4f} ± {over['deviation']:.4f}",
-                flush=True,
-            )
+            print_point(rows[-1])
     write_report(folder, given)
     return rows
 
 
 def draw(examples: Examples, share: float, seed: int) -> Examples:
-    """A share of the examples of each class; raises UserError where that leaves a class without any."""
+    """A share of the examples of each class; raises UserError if that leaves a class without any."""
     generator = np.random.default_rng([seed, 3])
     chosen: list[int] = []
     for number in range(len(examples.classes)):
@@ -81,16 +73,12 @@ def draw(examples: Examples, share: float, seed: int) -> Examples:
 
 
 def point(recipe: Recipe, share: float, init: str, drawn: list[Examples], test: Examples) -> dict[str, Any]:
-    """One point of the curve: accuracy over the seeds."""
+    """One point of the curve: accuracy over the seeds, each with its own share of the labels."""
     start, accelerator, accuracies = time.perf_counter(), start_accelerator(), []
-    for number, examples in enumerate(drawn):
-        seed = recipe.seed + number
-        stage = f"curve {share:g} {init} seed {seed}"
-        log = MetricsLog(Path(recipe.output_dir) / "metrics.jsonl", stage, accelerator.is_main_process)
-        encode = encode_once(recipe.finetune, examples, None, accelerator)
-        fitted = fit(recipe, examples, None, encode, init, seed, accelerator, log)
-        measured = score("classification", test.labels, predictor(recipe, fitted)(test), test.classes)
-        accuracies.append(measured["accuracy"])
+    for seed, examples in zip(seeds_of(recipe), drawn, strict=True):
+        classifier, _ = FineTuning(recipe, init, accelerator, examples).fit(seed, f"curve {share:g} {init} seed {seed}")
+        metrics = score("classification", test.labels, classifier.predict(test), test.classes)
+        accuracies.append(metrics["accuracy"])
     return {
         "fraction": share,
         "init": init,
@@ -98,3 +86,10 @@ def point(recipe: Recipe, share: float, init: str, drawn: list[Examples], test: 
         "accuracy": spread(accuracies),
         "seconds": time.perf_counter() - start,
     }
+
+
+def print_point(row: dict[str, Any]) -> None:
+    """Print one point of the curve."""
+    over = row["accuracy"]
+    share = f"{row['fraction']:.1%} of the labels ({row['examples']:,})"
+    print(f"curve: {share}, {row['init']}: {over['mean']:.4f} ± {over['std']:.4f}", flush=True)

@@ -1,4 +1,4 @@
-"""`bertpre probe`: how good a masked language model is by itself, before any fine-tuning."""
+"""`bertpre probe`: how good a masked language model is before fine-tuning."""
 
 import copy
 import json
@@ -19,52 +19,52 @@ from bertpre.runtime import choose_dtype, start_accelerator
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-AT_ONCE = 4096  # tokens in a forward pass; the logits of all of them are made
-PER_MILLION = (1000.0, 100.0, 10.0, 1.0, 0.0)  # where the bins of word frequency begin
+TOKENS = 4096  # in one forward pass, which gives logits for all of them
+PER_MILLION = (1000.0, 100.0, 10.0, 1.0, 0.0)  # the lower ends of the bins of token frequency
 
 
 def probe(
     model: str, texts: str | None = None, pairs: str | None = None, limit: int = 100, max_length: int = 128
 ) -> dict[str, Any]:
-    """Print and return what a masked language model knows: of running text, and of acceptable sentences.
+    """Print and return how well a masked language model predicts running text, and prefers acceptable sentences.
 
     `model` is a run directory, or the folder or Hub id of any masked language model. `texts` is a file with one text a
-    line, by default the run's own held-out documents; of the first `limit` the first `max_length` tokens count.
+    line, by default the run's held-out documents; the first `max_length` tokens of the first `limit` texts are scored.
     `pairs` is a JSONL file, or a folder of them, with `sentence_good` and `sentence_bad` in each line (BLiMP's layout,
-    Warstadt et al. 2020). Raises UserError where there is nothing to probe.
+    Warstadt et al. 2020). Raises UserError if there is nothing to probe.
     """
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     store = Path(model) / "data" if (Path(model) / "recipe.yaml").exists() else None
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if texts is not None or (store is not None and store.is_dir()):
-        known = np.zeros(len(tokenizer), dtype=np.int64)
+        counts = np.zeros(len(tokenizer), dtype=np.int64)
         if texts is None:
             rows = held_out(store, limit, max_length - 2)
         else:
             lines = [line for line in map(clean_text, read_lines(texts)) if line]
             if not lines:
-                raise UserError(f"{texts} holds no text but markup")
+                raise UserError(f"--texts: {texts} holds only markup")
             rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
             for ids in encode(tokenizer, lines) if store is None else ():
-                known += np.bincount(ids, minlength=len(known))
+                counts += np.bincount(ids, minlength=len(counts))
         if store is not None:
-            known += sum(np.bincount(shard.tokens, minlength=len(known)) for shard in open_shards(store, "train"))
+            counts += sum(np.bincount(shard.tokens, minlength=len(counts)) for shard in open_shards(store, "train"))
         working = copy.deepcopy(network).to(choose_dtype("auto", accelerator.device))
-        figures |= running_text(working, tokenizer, rows, known)
-        print_running_text(figures)
+        metrics |= running_text(working, tokenizer, rows, counts)
+        print_running_text(metrics)
     if pairs is not None:
-        figures["acceptability"] = acceptability(network, tokenizer, Path(pairs))
-    if not figures:
+        metrics["acceptability"] = acceptability(network, tokenizer, Path(pairs))
+    if not metrics:
         raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
-    return figures
+    return metrics
 
 
 def read_lines(file: str) -> list[str]:
-    """The lines of a file, empty ones too; raises UserError where none holds text."""
+    """The lines of a file, with empty ones; raises UserError if no line holds text."""
     try:
-        lines = Path(file).read_text(encoding="utf-8").split("\n")  # splitlines() cuts inside of sentences too
+        lines = Path(file).read_text(encoding="utf-8").split("\n")  # splitlines() also cuts within sentences
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read as text: {error}") from None
     if not any(map(str.strip, lines)):
@@ -79,7 +79,7 @@ def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.nd
 
 
 def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
-    """The beginnings of documents that a run has never trained on."""
+    """The beginnings of documents in the run's validation part."""
     rows = []
     for shard in open_shards(store, "validation"):
         bounds = shard.sentences[shard.documents]
@@ -93,19 +93,19 @@ def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
 
 
 def running_text(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[np.ndarray], known: np.ndarray
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[np.ndarray], counts: np.ndarray
 ) -> dict[str, Any]:
-    """Pseudo-perplexity a token (Salazar et al. 2020, section 2.3), and accuracy by how frequent the masked token is.
+    """Pseudo-perplexity per token (Salazar et al. 2020, section 2.3), and accuracy by frequency of the masked token.
 
-    `known` counts the tokens of the text that frequencies are taken from, (V,).
+    `counts` (V,) are the tokens' occurrences in the text that frequencies are taken from.
     """
     scored = list(score_tokens(network, tokenizer, rows))
     likelihoods, right = (np.concatenate([row[part] for row in scored]) for part in (0, 1))
-    frequency = known[np.concatenate(rows)] / max(known.sum(), 1) * 1e6
-    place = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
+    frequency = counts[np.concatenate(rows)] / max(counts.sum(), 1) * 1e6
+    bin_of = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
     bins = []
     for number, begin in enumerate(PER_MILLION):
-        here = place == number
+        here = bin_of == number
         if here.any():
             bins.append(
                 {
@@ -124,15 +124,15 @@ def running_text(
     }
 
 
-def print_running_text(figures: dict[str, Any]) -> None:
-    """The figures as a table."""
+def print_running_text(metrics: dict[str, Any]) -> None:
+    """Print the metrics as a table."""
     print(
-        f"probe: pseudo-perplexity {figures['pseudo_perplexity']:.2f}, accuracy {figures['accuracy']:.1%} on "
-        f"{figures['tokens']:,} tokens of {figures['texts']:,} texts, one masked at a time"
+        f"probe: pseudo-perplexity {metrics['pseudo_perplexity']:.2f}, accuracy {metrics['accuracy']:.1%} on "
+        f"{metrics['tokens']:,} tokens of {metrics['texts']:,} texts, one masked at a time"
     )
-    print("probe: occurrences in a million tokens   tokens   accuracy   loss")
+    print("probe: occurrences per million tokens     tokens   accuracy   loss")
     above = "and more"
-    for row in figures["by_frequency"]:
+    for row in metrics["by_frequency"]:
         name = f"{row['per_million_from']:g} {above if above == 'and more' else f'to {above}'}"
         print(f"probe: {name:<32} {row['tokens']:>13,} {row['accuracy']:>10.1%} {row['loss']:>6.3f}")
         above = f"{row['per_million_from']:g}"
@@ -144,34 +144,34 @@ def print_running_text(figures: dict[str, Any]) -> None:
 def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", path: Path) -> dict[str, Any]:
     """How often the acceptable sentence of a pair is the likelier one, for each file and over all pairs.
 
-    A sentence's score is the sum of its tokens' log-likelihoods, where the tokens behind in the same word are masked
-    too: otherwise they give away a rare word's pieces (Kauf and Ivanova 2023, PLL-word-l2r). Words are what the
-    tokenizer cuts into pieces. The sums of near pairs differ by less than bf16 resolves, so `network` is in fp32.
+    A sentence's score is the sum of its tokens' log-likelihoods. The later tokens of the same word are masked too:
+    otherwise they reveal the pieces of a rare word (Kauf and Ivanova 2023, PLL-word-l2r). Words are those that the
+    tokenizer splits into pieces. `network` is in fp32, as the sums of similar sentences differ too little for bf16.
     """
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise UserError(f"--pairs: {path} holds no .jsonl file")
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for file in files:
         good, bad = read_pairs(file)
         encodings = whole_backend(tokenizer).encode_batch(good + bad, add_special_tokens=False)
         rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         if empty := [text for text, row in zip(good + bad, rows, strict=True) if not len(row)]:
-            raise UserError(f"--pairs: {file} has a sentence that the tokenizer finds no token in: {empty[0]!r}")
+            raise UserError(f"--pairs: {file} has a sentence without any token: {empty[0]!r}")
         ends = [word_ends(encoding.word_ids) for encoding in encodings]
         scores = [likelihoods.sum() for likelihoods, _ in score_tokens(network, tokenizer, rows, ends)]
         right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
-        figures[name] = {"accuracy": float(right.mean()), "pairs": len(good)}
+        metrics[name] = {"accuracy": float(right.mean()), "pairs": len(good)}
         print(f"probe: {name:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
-    total = sum(each["pairs"] for each in figures.values())
-    overall = sum(each["accuracy"] * each["pairs"] for each in figures.values()) / total
+    total = sum(each["pairs"] for each in metrics.values())
+    overall = sum(each["accuracy"] * each["pairs"] for each in metrics.values()) / total
     print(f"probe: {'all':<56} {overall:.1%} of {total:,} pairs")
-    return {"accuracy": overall, "pairs": total, "files": figures}
+    return {"accuracy": overall, "pairs": total, "files": metrics}
 
 
 def read_pairs(file: Path) -> tuple[list[str], list[str]]:
-    """Acceptable and unacceptable sentences; raises UserError, which names the line, for another layout."""
+    """Acceptable and unacceptable sentences; raises UserError, which names the line, if a line has another layout."""
     good, bad = [], []
     for number, line in enumerate(read_lines(str(file)), start=1):
         if not line.strip():
@@ -183,7 +183,7 @@ def read_pairs(file: Path) -> tuple[list[str], list[str]]:
                 raise ValueError("an empty sentence")
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"--pairs: line {number} of {file} is no pair with sentence_good and sentence_bad ({error})"
+                f"--pairs: line {number} of {file} is not a pair with sentence_good and sentence_bad ({error})"
             ) from None
         good.append(sides[0])
         bad.append(sides[1])
@@ -199,10 +199,10 @@ def score_tokens(
     rows: list[np.ndarray],
     ends: list[np.ndarray] | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each row of token ids (T,): each token's log-likelihood (T,) when masked, and whether it is the likeliest.
+    """For each row of token ids (T,): the log-likelihood (T,) of each token when masked, and if it is the likeliest.
 
-    With `ends`, the place (T,) behind each token's word, the rest of the word is masked with the token.
-    Raises UserError where a row is longer than the model reads.
+    With `ends`, the index (T,) after the last token of each token's word, the rest of the word is masked too.
+    Raises UserError if a row is longer than the model reads.
     """
     template, mask_id = Template.of(tokenizer, pairs=False), tokenizer.mask_token_id
     longest = readable_length(network) or 1 << 20
@@ -212,31 +212,31 @@ def score_tokens(
         if len(row) > longest:
             raise UserError(f"a text has {len(row)} tokens; the model reads {longest}")
         copies = np.tile(row, (len(ids), 1))
-        places = np.arange(len(ids)) + first
-        copies[np.arange(len(ids)), places] = mask_id
+        positions = np.arange(len(ids)) + first
+        copies[np.arange(len(ids)), positions] = mask_id
         for copy_of, end in enumerate(ends[number] if ends else ()):
-            copies[copy_of, places[copy_of] : end + first] = mask_id
-        yield likelihoods(network, copies, places, ids)
+            copies[copy_of, positions[copy_of] : end + first] = mask_id
+        yield likelihoods(network, copies, positions, ids)
 
 
 def word_ends(words: list[int]) -> np.ndarray:
-    """The place (T,) behind the word of each token, from the tokens' word numbers."""
+    """The index (T,) after the last token of each token's word, from the tokens' word numbers."""
     return np.searchsorted(words, words, side="right")
 
 
 @torch.no_grad()
 def likelihoods(
-    network: "PreTrainedModel", copies: np.ndarray, places: np.ndarray, targets: np.ndarray
+    network: "PreTrainedModel", copies: np.ndarray, positions: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-likelihood of each copy's target at its place, and whether it is the likeliest token there."""
-    size = max(1, AT_ONCE // copies.shape[1])
+    """The log-likelihood of each copy's target at its position, and whether it is the likeliest token there."""
+    size = max(1, TOKENS // copies.shape[1])
     values, right = [], []
     for start in range(0, len(copies), size):
         part = slice(start, start + size)
         inputs = torch.from_numpy(padded(list(copies[part]), copies.shape[1], 0)).to(network.device)
         logits = network(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
-        at_place = logits[torch.arange(len(inputs)), torch.from_numpy(places[part])].float()
+        at_position = logits[torch.arange(len(inputs)), torch.from_numpy(positions[part])].float()
         target = torch.from_numpy(targets[part]).to(network.device)
-        values.append(at_place.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy())
-        right.append((at_place.argmax(-1) == target).cpu().numpy())
+        values.append(at_position.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy())
+        right.append((at_position.argmax(-1) == target).cpu().numpy())
     return np.concatenate(values), np.concatenate(right)

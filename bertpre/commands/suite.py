@@ -1,13 +1,16 @@
-"""`bertpre suite`: one encoder fine-tuned and measured on every task of a suite, in one table."""
+"""`bertpre suite`: an encoder fine-tuned and measured on every task of GLUE, in one table."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from bertpre.commands.evaluate import evaluate, predict_test
+from bertpre.commands.evaluate import evaluate
 from bertpre.commands.finetune import finetune
 from bertpre.errors import UserError
-from bertpre.finetuning.examples import Examples, read_examples
+from bertpre.finetuning.examples import read_examples
 from bertpre.finetuning.glue import TASKS, GlueTask
+from bertpre.finetuning.labels import LabelEncoder
+from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.scores import score
 from bertpre.finetuning.splits import require_finetune
 from bertpre.recipe import Recipe
@@ -16,23 +19,24 @@ from bertpre.run_directory import claim, is_finished, read_results, write_result
 
 
 def suite(recipe: Recipe) -> dict[str, Any]:
-    """Fine-tune and measure on GLUE's tasks, each in its folder below `output_dir/glue`; finished ones are kept.
+    """Fine-tune and measure on GLUE's tasks, each in its folder below `output_dir/glue`; finished tasks are kept.
 
-    The figures are the official ones on the development sets, which choose nothing: the best epoch is found on a part
-    of the training split. The average is over tasks, of the mean of a task's figures.
+    The metrics are the official ones on the development sets. The best epoch is selected on a part of the training
+    split, not on these. The average over tasks takes the mean of each task's metrics.
     """
     if require_finetune(recipe).test_fraction:
-        raise UserError("finetune.test_fraction: GLUE's tasks have their development sets; leave it out")
+        raise UserError("finetune.test_fraction: leave it out; GLUE's tasks are measured on their development sets")
     folder = claim(recipe)
     recipes = {name: task_recipe(recipe, folder, name) for name in recipe.suite.tasks}
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name, of_task in recipes.items():
-        figures[name] = measure_task(of_task, TASKS[name])
-        print(f"suite: {name:<5} {line(figures[name])}", flush=True)
-    means = {name: mean(row) for name, row in figures.items()}
-    summary = {"tasks": figures, "average": mean(means)}
-    if "wnli" in means and len(means) > 1:  # many leave it out: its development set contradicts its training set
-        summary["average_without_wnli"] = mean({name: value for name, value in means.items() if name != "wnli"})
+        metrics[name] = measure_task(of_task, TASKS[name])
+        shown = ", ".join(f"{metric} {value:.4f}" for metric, value in metrics[name].items())
+        print(f"suite: {name:<5} {shown}", flush=True)
+    means = {name: fmean(row.values()) for name, row in metrics.items()}
+    summary = {"tasks": metrics, "average": fmean(means.values())}
+    if "wnli" in means and len(means) > 1:  # often left out: its development set contradicts its training set
+        summary["average_without_wnli"] = fmean(value for name, value in means.items() if name != "wnli")
     write_results(folder, "glue", summary)
     write_report(folder, recipe)
     print(f"suite: average of {len(means)} tasks {summary['average']:.4f}")
@@ -40,9 +44,9 @@ def suite(recipe: Recipe) -> dict[str, Any]:
 
 
 def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
-    """The recipe for one task: the suite's settings, the task's columns, classes and figures.
+    """The recipe for one task: the suite's settings with the task's columns, classes and metrics.
 
-    STS-B, a regression, goes without what is for classes alone.
+    The settings that need classes are left out for STS-B, a regression.
     """
     task, settings = TASKS[name], recipe.finetune
     *texts, label = task.columns
@@ -54,7 +58,7 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
         "text_pair_column": texts[1] if len(texts) > 1 else None,
         "label_column": label,
         "label_names": list(task.classes) or None,
-        "metric": task.figures[0],
+        "metric": task.metrics[0],
         "init": init,
     }
     if not task.classes:
@@ -70,7 +74,7 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
 
 
 def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
-    """A task's official figures; of a second development set under the set's name."""
+    """A task's official metrics; those of a second development set have its name appended."""
     folder = Path(recipe.output_dir)
     if not is_finished(folder, "finetune"):
         finetune(recipe)
@@ -78,22 +82,13 @@ def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
         evaluate(recipe)
     for split in task.splits[1:]:
         if not is_finished(folder, split):
-            like = Examples([], [], None, [], task.classes, list(task.classes))
-            test = read_examples(recipe.finetune, split, recipe.evaluate.limit, like=like)
-            labels, outputs = predict_test(recipe, folder / "finetuned", test)
+            names = list(task.classes)
+            encoder = LabelEncoder(task.kind, task.classes, label_names=names, indexed_names=names)
+            test = read_examples(recipe.finetune, split, recipe.evaluate.limit, encoder=encoder)
+            labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
             write_results(folder, split, score(task.kind, labels, outputs, test.classes))
     results = read_results(folder)
-    figures = {name: results["evaluate"][name] for name in task.figures}
+    metrics = {name: results["evaluate"][name] for name in task.metrics}
     for split in task.splits[1:]:
-        figures |= {f"{name}_{split.removeprefix('validation_')}": results[split][name] for name in task.figures}
-    return figures
-
-
-def mean(values: dict[str, float]) -> float:
-    """The mean of a mapping's values."""
-    return sum(values.values()) / len(values)
-
-
-def line(figures: dict[str, float]) -> str:
-    """Figures in a line."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+        metrics |= {f"{name}_{split.removeprefix('validation_')}": results[split][name] for name in task.metrics}
+    return metrics

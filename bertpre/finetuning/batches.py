@@ -1,71 +1,61 @@
-"""The batches of fine-tuning: texts of similar length together, in an order given by seed and epoch."""
-
-from typing import TYPE_CHECKING
+"""Training batches: texts of similar length together, in an order given by seed and epoch."""
 
 import numpy as np
 from accelerate import Accelerator
 
 from bertpre.data.sampler import Position, micro_batch_size
-from bertpre.finetuning.encoding import Encoded, collate, in_slices
+from bertpre.finetuning.encoding import EncodedExamples, collate, in_slices
 from bertpre.recipe import Finetune
 from bertpre.training.batches import StepBatch
 from bertpre.training.metrics import Batch
 
-if TYPE_CHECKING:
-    pass
-
-
-LENGTH_MULTIPLE = 8  # as matrix products in bf16 like it
+LENGTH_MULTIPLE = 8  # bf16 matrix products are fastest at such sizes
 
 
 class TrainingBatches:
-    """The batches of fine-tuning: texts of like length together, in an order that seed and epoch give.
+    """The batches of fine-tuning: texts of similar length together, in an order given by seed and epoch.
 
-    In each epoch those that a teacher labelled come first: the true labels have the last word.
+    Each epoch begins with the pseudo-labelled examples, so that the true labels have the last word.
     """
 
     def __init__(
-        self, encoded: Encoded, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
+        self, encoded: EncodedExamples, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
         self.batch_size, self.max_length = settings.batch_size, settings.max_length
         self.accelerator, self.seed = accelerator, seed
         self.planned: tuple[int, np.ndarray] | None = None
-        everything = np.arange(len(self.lengths))
-        self.parts = [part for part in (everything[: encoded.taught], everything[encoded.taught :]) if len(part)]
+        parts = np.split(np.arange(len(self.lengths)), [encoded.num_pseudo_labelled])
+        self.parts = [part for part in parts if len(part)]
         self.steps_per_epoch = sum(-(-len(part) // settings.batch_size) for part in self.parts)
         self.micro_batch_size = micro_batch_size(
             settings.batch_size, settings.micro_batch_size, accelerator.num_processes, "finetune.batch_size"
         )
 
     def __call__(self, position: Position, progress: float) -> StepBatch:
-        """This process's texts of the step at `position`, whose offset counts steps here."""
+        """This process's micro-batches of the step at `position`, whose offset counts steps."""
         batch = self.epoch_batches(position.epoch)[position.offset]
-        is_last = position.offset + 1 == self.steps_per_epoch
-        after = (
-            Position(epoch=position.epoch + 1)
-            if is_last
-            else Position(epoch=position.epoch, offset=position.offset + 1)
-        )
+        epochs, offset = divmod(position.offset + 1, self.steps_per_epoch)
+        after = Position(epoch=position.epoch + epochs, offset=offset)
         mine = batch[self.accelerator.process_index :: self.accelerator.num_processes]
         return StepBatch([self.collate(mine[part]) for part in in_slices(len(mine), self.micro_batch_size)], after)
 
     def largest(self) -> list[Batch]:
-        """A micro-batch of the longest texts."""
+        """One micro-batch, of the longest texts."""
         longest = np.argsort(-self.lengths)[: self.micro_batch_size]
         return [self.collate(longest)]
 
     def epoch_batches(self, epoch: int) -> np.ndarray:
-        """An epoch's batches, (steps, batch_size), indices of texts."""
+        """The indices of an epoch's texts, (steps, batch_size)."""
         if self.planned is None or self.planned[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
             self.planned = (epoch, np.concatenate([self.part_batches(part, generator) for part in self.parts]))
         return self.planned[1]
 
     def part_batches(self, part: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Batches (steps, batch_size) of texts of like length, in random order.
+        """Batches (steps, batch_size) of texts of similar length, in random order.
 
-        The last batch is filled up from the beginning of another shuffle.
+        The last batch is filled up with the first texts of another shuffle.
         """
         size = self.batch_size
         needed = -(-len(part) // size) * size

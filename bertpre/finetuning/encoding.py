@@ -18,17 +18,17 @@ Tokens = tuple[list[list[int]], list[list[int]] | None]  # of texts, and of seco
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Token ids of examples, with their segments (0 or 1) where there are pairs, and labels as arrays.
+class EncodedExamples:
+    """Token ids of examples, their segments (0 or 1) if they are pairs, and their labels.
 
-    Where words are labelled, a label (S,) stands at each word's first token and IGNORE_INDEX elsewhere.
-    The first `taught` examples have their labels from a teacher.
+    If words are labelled, `labels` has an array (S,) for each text: a label at each word's first token, IGNORE_INDEX
+    elsewhere. The first `num_pseudo_labelled` examples have pseudo-labels.
     """
 
     ids: list[np.ndarray]
     segments: list[np.ndarray] | None
     labels: Any
-    taught: int = 0
+    num_pseudo_labelled: int = 0
 
     @property
     def lengths(self) -> np.ndarray:
@@ -37,7 +37,7 @@ class Encoded:
 
 
 def whole_backend(tokenizer: "PreTrainedTokenizerBase") -> "Tokenizer":
-    """What turns texts into tokens, neither cut nor padded, whatever its file says: that is the recipe's to say."""
+    """The backend tokenizer with the truncation and padding of its file switched off: the recipe decides on both."""
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
@@ -46,14 +46,14 @@ def whole_backend(tokenizer: "PreTrainedTokenizerBase") -> "Tokenizer":
 
 @dataclass(frozen=True)
 class Template:
-    """The special tokens that a tokenizer puts before, between and behind the texts, and the segment of each part."""
+    """The special tokens that a tokenizer puts before, between and after the texts, and the segment of each text."""
 
     parts: list[list[int]]
     segments: list[int]
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase", pairs: bool) -> "Template":
-        """Read off what the tokenizer itself does with one letter, or two."""
+        """Find them by letting the tokenizer encode one letter, or a pair of letters."""
         encoding = whole_backend(tokenizer).encode("a", "a" if pairs else None)
         parts: list[list[int]] = [[]]
         segments = []
@@ -85,12 +85,12 @@ def encode_examples(
     max_length: int,
     truncation: str = "head",
     tokens: Tokens | None = None,
-) -> Encoded:
-    """Token ids of each example with its special tokens, at most `max_length`; of a pair the longer text is cut first.
+) -> EncodedExamples:
+    """Token ids of each example with special tokens, at most `max_length`; in a pair the longer text is cut first.
 
-    `head` and `tail` keep the start and the end of a long text; `head_tail` a quarter from the start and the rest from
-    the end (Sun et al. 2019, section 5.3.1, who found both ends best on IMDB). Of labelled words the first are kept.
-    `tokens` are what `tokenize` makes of the examples, for who needs them at several lengths.
+    `head` keeps the start of a long text and `tail` the end; `head_tail` takes a quarter from the start and the rest
+    from the end (Sun et al. 2019, section 5.3.1, found both ends best on IMDB). Labelled words are cut at the end.
+    Pass `tokens`, the result of `tokenize`, to encode the same examples at several lengths.
     """
     template = Template.of(tokenizer, examples.pairs is not None)
     room = max_length - template.length
@@ -99,18 +99,18 @@ def encode_examples(
     first, second = tokens or tokenize(tokenizer, examples)
     if second is None:
         rows = [template.fill(cut(ids, room, truncation))[0] for ids in first]
-        return Encoded(rows, None, examples.labels)
+        return EncodedExamples(rows, None, examples.labels)
     filled = []
     for one, other in zip(first, second, strict=True):
         share = min(len(other), max(room // 2, room - len(one)))
         filled.append(template.fill(cut(one, room - share, truncation), cut(other, share, truncation)))
     has_segments = "token_type_ids" in tokenizer.model_input_names
     segments = [segments for _, segments in filled] if has_segments else None
-    return Encoded([ids for ids, _ in filled], segments, examples.labels)
+    return EncodedExamples([ids for ids, _ in filled], segments, examples.labels)
 
 
 def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens:
-    """The tokens of whole texts and of second texts, without special ones."""
+    """The token ids of uncut texts and second texts, without special tokens."""
 
     def tokens_of(texts: list[str]) -> list[list[int]]:
         encodings = whole_backend(tokenizer).encode_batch_fast(texts, add_special_tokens=False)
@@ -119,8 +119,10 @@ def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens
     return tokens_of(examples.texts), None if examples.pairs is None else tokens_of(examples.pairs)
 
 
-def encode_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, template: Template, room: int) -> Encoded:
-    """Token ids of lists of words; a word's label stands at its first token."""
+def encode_words(
+    tokenizer: "PreTrainedTokenizerBase", examples: Examples, template: Template, room: int
+) -> EncodedExamples:
+    """Token ids of lists of words; each word's label is at its first token."""
     rows, labels = [], []
     for encoding, tags in zip(encodings_of_words(tokenizer, examples.texts), examples.labels, strict=True):
         words = np.array(encoding.word_ids[:room], dtype=np.int64)
@@ -131,14 +133,14 @@ def encode_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, templ
         label[start : start + len(words)][is_first] = np.asarray(tags)[words[is_first]]
         rows.append(row)
         labels.append(label)
-    return Encoded(rows, None, labels)
+    return EncodedExamples(rows, None, labels)
 
 
 def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[str]]) -> list["Encoding"]:
-    """The tokens of lists of words; each word has one at least.
+    """The tokens of lists of words; each word has at least one.
 
-    Behind the first word each begins with a space, which tells byte-level tokens that it is no part of the word before.
-    A word that a tokenizer makes nothing of, such as a lone zero-width space, is read as "?".
+    Every word but the first is preceded by a space, so that byte-level tokenizers do not join it to the one before.
+    A word that gives no token, such as a lone zero-width space, is read as "?".
     """
 
     def encode(words: list[str]) -> "Encoding":
@@ -153,15 +155,17 @@ def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[st
 
 
 def cut(ids: list[int], room: int, truncation: str) -> list[int]:
-    """At most `room` tokens of a text."""
+    """A text cut to `room` tokens."""
     if len(ids) <= room:
         return ids
     from_start = {"head": room, "tail": 0, "head_tail": room // 4}[truncation]
     return ids[:from_start] + ids[len(ids) - (room - from_start) :]
 
 
-def collate(encoded: Encoded, indices: Sequence[int], length: int, pad_token_id: int) -> dict[str, torch.Tensor]:
-    """A padded batch: input_ids, attention_mask, perhaps token_type_ids, (B, S = length); labels (B, ...)."""
+def collate(
+    encoded: EncodedExamples, indices: Sequence[int], length: int, pad_token_id: int
+) -> dict[str, torch.Tensor]:
+    """A padded batch: input_ids, attention_mask and for pairs token_type_ids, all (B, S = length); labels (B, ...)."""
     ids = padded([encoded.ids[index] for index in indices], length, pad_token_id)
     mask = padded([np.ones_like(encoded.ids[index]) for index in indices], length, 0)
     batch = {"input_ids": ids, "attention_mask": mask}
@@ -173,7 +177,7 @@ def collate(encoded: Encoded, indices: Sequence[int], length: int, pad_token_id:
 
 
 def padded(rows: list[np.ndarray], length: int, value: int) -> np.ndarray:
-    """Rows of numbers as one array (B, S = length)."""
+    """Rows of numbers as one array (B, S = length), filled up with `value`."""
     array = np.full((len(rows), length), value, dtype=np.int64)
     for number, row in enumerate(rows):
         array[number, : len(row)] = row

@@ -1,30 +1,24 @@
-"""One fine-tuning: a model, labelled texts and a seed -> a classifier; every command that trains one calls `fit`."""
+"""One fine-tuning: a model, labelled texts and a seed -> a classifier."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
+from torch import nn
 
 from bertpre.finetuning.batches import TrainingBatches
-from bertpre.finetuning.encoding import Encoded, encode_examples
+from bertpre.finetuning.encoding import EncodedExamples, encode_examples
 from bertpre.finetuning.examples import Examples
-from bertpre.finetuning.inference import measure_model
+from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_start
-from bertpre.finetuning.pseudo_labels import encode_and_teach
-from bertpre.finetuning.task import Task, TaskModel, TaskObjective, build_task, last_layer
-from bertpre.recipe import Finetune, Recipe, flatten
-from bertpre.run_directory import FREE
-from bertpre.runtime import (
-    choose_compile,
-    choose_deterministic,
-    choose_dtype,
-    is_worth_compiling,
-)
+from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels
+from bertpre.finetuning.task import TaskModel, TaskObjective, build_task, last_layer
+from bertpre.recipe import Finetune, Recipe
+from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, is_worth_compiling
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
@@ -35,10 +29,7 @@ from bertpre.training.trainer import Remedies, Trainer
 from bertpre.training.watches import SpikeWatch
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-Encoder = Callable[["PreTrainedTokenizerBase"], Encoded]
+    from transformers import PreTrainedTokenizerBase
 
 
 REMEDIES = Remedies(
@@ -48,101 +39,70 @@ REMEDIES = Remedies(
 )
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A classifier and how its training went."""
+@dataclass
+class FineTuning:
+    """Trains classifiers from the same model on the same examples; only the seed differs between them."""
 
-    model: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
-    task: Task
-    figures: dict[str, Any]
+    recipe: Recipe
+    init: str  # as finetune.init
+    accelerator: Accelerator
+    training: Examples
+    validation: Examples | None = None
+    unlabelled: Examples | None = None
+    encoded: EncodedExamples | None = field(default=None, init=False)  # what is trained on; made for the first seed
 
+    def fit(self, seed: int, stage: str, trackers: list[Any] | None = None) -> tuple[Classifier, dict[str, Any]]:
+        """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
+        start, settings = time.perf_counter(), self.recipe.finetune
+        task = build_task(settings, self.training)
+        model, tokenizer = load_start(self.recipe, self.init, task, seed)
+        model.to(self.accelerator.device)
+        head = last_layer(model) if task.kind == "regression" else None
+        classifier = Classifier.of(self.recipe, model, tokenizer, task)
+        encoded = self.encode(tokenizer)
+        data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, self.accelerator, seed)
+        best = None
+        if self.validation is not None:
+            measure = partial(classifier.measure, classifier.encode(self.validation), self.accelerator)
+            best = BestEpoch(model, measure, settings)
+        file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
+        log = MetricsLog(file, stage, is_main, trackers or [])
+        trainer = build_finetuning_trainer(self.recipe, seed, TaskModel(model, task), data, best, log)
+        trainer.train()
+        log.close()
+        metrics = {"seed": seed, "epochs": trainer.progress.step // data.steps_per_epoch, "examples": len(encoded.ids)}
+        if best is not None:
+            best.restore()
+            metrics["best_epoch"] = best.step // data.steps_per_epoch
+            metrics["validation"] = best.metrics | {"examples": len(self.validation)}
+        if head is not None:
+            classifier = replace(classifier, task=task.with_scale_in(head))
+        model.eval()
+        return classifier, metrics | {"seconds": time.perf_counter() - start}
 
-def recipe_fingerprint(recipe: Recipe) -> str:
-    """What changes where a key changes that a fine-tuning or its measurement depends on; not with `seeds`."""
-    keys = flatten(recipe.model_dump(include={"seed", "tokenizer", "model", "training", "finetune", "evaluate"}))
-    binding = {key: value for key, value in keys.items() if key not in (*FREE, "finetune.seeds")}
-    return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def goodness(figures: dict[str, Any], metric: str) -> float:
-    """A figure for which more is better."""
-    return -figures[metric] if metric == "loss" else figures[metric]
-
-
-def encode_once(
-    settings: Finetune, training: Examples, unlabelled: Examples | None, accelerator: Accelerator
-) -> Encoder:
-    """A function that gives what the network learns from: worked out for the first seed, the same for the others."""
-    known: list[Encoded] = []
-
-    def encode(tokenizer: "PreTrainedTokenizerBase") -> Encoded:
-        if not known and unlabelled is None:
-            known.append(encode_examples(tokenizer, training, settings.max_length, settings.truncation))
-        elif not known:
-            start = time.perf_counter()
-            known.append(encode_and_teach(settings, tokenizer, training, unlabelled))
+    def encode(self, tokenizer: "PreTrainedTokenizerBase") -> EncodedExamples:
+        """What the network is trained on: the training examples, and the unlabelled ones with pseudo-labels."""
+        settings = self.recipe.finetune
+        if self.encoded is None and self.unlabelled is None:
+            self.encoded = encode_examples(tokenizer, self.training, settings.max_length, settings.truncation)
+        elif self.encoded is None:
+            start, count = time.perf_counter(), len(self.unlabelled)
+            self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled)
             seconds = time.perf_counter() - start
-            accelerator.print(f"finetune: NB-SVM labelled {len(unlabelled):,} texts, {seconds:.0f} s", flush=True)
-        return known[0]
-
-    return encode
-
-
-def fit(
-    recipe: Recipe,
-    training: Examples,
-    validation: Examples | None,
-    encode: Encoder,
-    init: str,
-    seed: int,
-    accelerator: Accelerator,
-    log: MetricsLog,
-) -> Fitted:
-    """Train one classifier from `init`, with the recipe's settings."""
-    start, settings = time.perf_counter(), recipe.finetune
-    task = build_task(settings, training)
-    model, tokenizer = load_start(recipe, init, task, seed)
-    model.to(accelerator.device)
-    numbers = last_layer(model) if task.kind == "regression" else None
-    dtype = choose_dtype(recipe.training.precision, accelerator.device)
-    encoded = encode(tokenizer)
-    data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, accelerator, seed)
-    epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
-    best = None
-    if validation is not None:
-        held_out = encode_examples(tokenizer, validation, settings.max_length, settings.truncation)
-        measure = partial(measure_model, model, task, held_out, tokenizer.pad_token_id, dtype, accelerator)
-        best = BestEpoch(model, measure, settings)
-    trainer = build_finetuning_trainer(recipe, accelerator, TaskModel(model, task), data, epochs, best, log, seed)
-    trainer.train()
-    log.close()
-    figures = {"seed": seed, "epochs": trainer.progress.step // data.steps_per_epoch, "examples": len(encoded.ids)}
-    if best is not None:
-        best.restore()
-        figures |= {"best_epoch": best.best_step // data.steps_per_epoch}
-        figures |= {"validation": best.best | {"examples": len(validation)}}
-    if numbers is not None:
-        task = task.with_scale_in(numbers)
-    return Fitted(model.eval(), tokenizer, task, figures | {"seconds": time.perf_counter() - start})
+            self.accelerator.print(f"finetune: NB-SVM labelled {count:,} texts, {seconds:.0f} s", flush=True)
+        return self.encoded
 
 
 def build_finetuning_trainer(
-    recipe: Recipe,
-    accelerator: Accelerator,
-    model: TaskModel,
-    data: "TrainingBatches",
-    epochs: int,
-    best: "BestEpoch | None",
-    log: MetricsLog,
-    seed: int,
+    recipe: Recipe, seed: int, model: TaskModel, data: TrainingBatches, best: "BestEpoch | None", log: MetricsLog
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts."""
-    settings, training = recipe.finetune, recipe.training
+    settings, training, device = recipe.finetune, recipe.training, data.accelerator.device
+    epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
-    is_short = training.compile == "auto" and not is_worth_compiling(flops, accelerator.device)
+    is_short = training.compile == "auto" and not is_worth_compiling(flops, device)
     return Trainer(
-        accelerator=accelerator,
+        accelerator=data.accelerator,
         model=model,
         optimizers=build_optimizers(
             model,
@@ -161,41 +121,45 @@ def build_finetuning_trainer(
         log=StepLog(log, training.log_every, [SpikeWatch()], Machine(price_per_hour=training.price_per_hour)),
         seed=seed,
         arithmetic=Arithmetic(
-            choose_dtype(training.precision, accelerator.device),
-            compile=not is_short and choose_compile(training.compile, accelerator.device),
+            choose_dtype(training.precision, device),
+            compile=not is_short and choose_compile(training.compile, device),
             dynamic_shapes=True,
-            deterministic=choose_deterministic(training.deterministic, accelerator.device),
+            deterministic=choose_deterministic(training.deterministic, device),
             max_grad_norm=training.max_grad_norm,
         ),
         evaluation=Evaluation(best, data.steps_per_epoch, at_start=False) if best else None,
-        should_stop=best.is_enough if best else lambda: False,
+        should_stop=best.should_stop if best else lambda: False,
         remedies=REMEDIES,
     )
 
 
 class BestEpoch:
-    """Measures after each epoch, keeps the weights of the best one, and knows when no better one is to be expected."""
+    """Measures after each epoch, keeps the weights of the best one, and ends the training when none is better."""
 
-    def __init__(self, model: "PreTrainedModel", measure: Callable[[], dict[str, Any]], settings: Finetune) -> None:
+    def __init__(self, model: nn.Module, measure: Callable[[], dict[str, Any]], settings: Finetune) -> None:
         self.model, self.measure, self.settings = model, measure, settings
-        self.best: dict[str, Any] = {}
-        self.best_step, self.without_better, self.weights = 0, 0, {}
+        self.metrics: dict[str, Any] = {}  # of the best epoch
+        self.step, self.weights, self.epochs_since = 0, {}, 0
 
     def __call__(self, step: int) -> dict[str, float]:
-        """Figures on the validation part; remembers the weights where they are the best so far."""
-        measured = self.measure()
-        figures = {name: value for name, value in measured.items() if isinstance(value, float)}
+        """The metrics on the validation part; keeps the weights if they are the best so far."""
+        metrics = {name: value for name, value in self.measure().items() if isinstance(value, float)}
         metric = self.settings.best_by
-        self.without_better += 1
-        if not self.best or goodness(figures, metric) > goodness(self.best, metric):
-            self.best, self.best_step, self.without_better = figures, step, 0
+        self.epochs_since += 1
+        if not self.metrics or goodness(metrics, metric) > goodness(self.metrics, metric):
+            self.metrics, self.step, self.epochs_since = metrics, step, 0
             self.weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        return figures
+        return metrics
 
-    def is_enough(self) -> bool:
-        """Whether `patience` epochs have brought nothing better."""
-        return self.settings.patience is not None and self.without_better >= self.settings.patience
+    def should_stop(self) -> bool:
+        """Whether the last `patience` epochs were no better."""
+        return self.settings.patience is not None and self.epochs_since >= self.settings.patience
 
     def restore(self) -> None:
         """Put the best weights back."""
         self.model.load_state_dict(self.weights)
+
+
+def goodness(metrics: dict[str, Any], metric: str) -> float:
+    """A metric's value, negated for the loss, so that more is better."""
+    return -metrics[metric] if metric == "loss" else metrics[metric]

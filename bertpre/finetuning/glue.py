@@ -1,4 +1,4 @@
-"""GLUE (Wang et al. 2019): its nine tasks, as they lie on the Hub and in the original folders of TSV files."""
+"""GLUE (Wang et al. 2019): its nine tasks, from the Hub or from the original folders of TSV files."""
 
 import csv
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ from bertpre.errors import UserError
 
 @dataclass(frozen=True)
 class GlueTask:
-    """A task: its Hub columns, its official figures, the splits it is measured on; folder and columns of the TSV files.
+    """A task: its columns on the Hub, official metrics, splits it is measured on; folder and columns of its TSV files.
 
-    `tsv_columns` are names in the header, or places where there is none; the last one is the label.
+    `tsv_columns` are names in the header, or column numbers if there is no header; the last one is the label.
     """
 
     folder: str
     columns: tuple[str, ...]
     tsv_columns: tuple[str | int, ...]
     classes: tuple[str, ...]
-    figures: tuple[str, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ("accuracy",)
     splits: tuple[str, ...] = ("validation",)
     tsv_labels: tuple[str, ...] = ("0", "1")
 
     @property
     def kind(self) -> str:
-        """The task as fine-tuning calls it."""
+        """Its `finetune.task`."""
         return "classification" if self.classes else "regression"
 
 
@@ -74,7 +74,7 @@ FILES = {
 
 @dataclass(frozen=True)
 class GlueFile:
-    """A split of a task from its TSV file, with the columns that the Hub has."""
+    """A split of a task from its TSV file, under the Hub's column names."""
 
     task: GlueTask
     file: Path
@@ -87,13 +87,13 @@ class GlueFile:
         return self.task.columns
 
     def select_columns(self, columns: list[str]) -> "GlueFile":
-        """The same file with these columns alone."""
+        """The same file with only these columns."""
         return GlueFile(self.task, self.file, tuple(columns))
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Each line as a batch of its own; raises UserError for one with too few fields.
+        """Each line as a batch; raises UserError for a line with too few fields.
 
-        The original QQP has some such lines, which all readers leave out; MRPC's files begin with a byte order mark.
+        The original QQP has a few such lines, which are skipped. MRPC's files begin with a byte order mark.
         """
         short = 0
         with self.file.open(encoding="utf-8-sig", newline="") as stream:
@@ -109,12 +109,12 @@ class GlueFile:
                     if self.task is TASKS["qqp"]:
                         short += 1
                         continue
-                    raise UserError(f"line {reader.line_num} of {self.file} has {len(fields)} fields only")
+                    raise UserError(f"line {reader.line_num} of {self.file} has only {len(fields)} fields")
                 values = [fields[column] for column in columns]
                 row = dict(zip(self.task.columns, [*values[:-1], self.label(values[-1], reader.line_num)], strict=True))
                 yield {name: [row[name]] for name in self.chosen}
         if short:
-            print(f"{self.file}: {short} lines with too few fields left out")
+            print(f"{self.file}: skipped {short} lines with too few fields")
 
     def label(self, text: str, line: int) -> int | float:
         """The Hub's number for a label."""
@@ -122,13 +122,13 @@ class GlueFile:
             return float(text)
         if text not in self.task.tsv_labels:
             raise UserError(
-                f"line {line} of {self.file}: the label {text!r} is none of {', '.join(self.task.tsv_labels)}"
+                f"line {line} of {self.file}: the label {text!r} is not one of {', '.join(self.task.tsv_labels)}"
             )
         return self.task.tsv_labels.index(text)
 
 
 def open_glue(path: str, name: str | None, split: str, key: str) -> Table | None:
-    """A split of a task where `path` is a folder of the original TSV files; None where it is something else."""
+    """A split of a task if `path` is a folder of the original TSV files; None otherwise."""
     task = TASKS.get(name or "")
     if task is None or not (file := Path(path) / task.folder / FILES.get(split, f"{split}.tsv")).is_file():
         return None

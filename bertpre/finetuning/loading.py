@@ -1,32 +1,29 @@
-"""The model that fine-tuning starts from: this run's, random weights, or any encoder, with its tokenizer."""
+"""Models with their tokenizers: to fine-tune, to measure or apply a classifier, to probe a masked language model."""
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
 
+import bertpre.model  # noqa: F401  registers its classes
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
-from bertpre.finetuning.task import PROBLEM_TYPES, Task
+from bertpre.finetuning.inference import Classifier
+from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import load_run, model_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-HEAD_DROPOUT = (  # as configurations of transformers say
+    Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+HEAD_DROPOUT = (  # its names in the configurations of transformers
     "classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "cls_dropout",
 )  # fmt: skip
 ENCODER_DROPOUT = (
@@ -35,88 +32,129 @@ ENCODER_DROPOUT = (
 )  # fmt: skip
 
 
-def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    """A model with a new head for the task, drawn by `seed`, and its tokenizer.
+# ---- one loader ------------------------------------------------------------------------------------------------------
 
-    `init` is `pretrained`, this run's model; `random`, the recipe's model untrained; a run directory; or the folder or
-    Hub id of any encoder. Raises UserError where there is none, its tokenizer is missing, or texts would be longer
-    than it can read.
+
+def load_model(
+    source: str,
+    auto_class: str | None,
+    problem: str,
+    tokenizer_source: str | None = None,
+    subfolder: str = "",
+    configure: Callable[["PreTrainedConfig"], None] | None = None,
+    new_head: bool = False,
+) -> "Loaded":
+    """A model of an Auto class, in fp32 and in evaluation mode, and its tokenizer, from a folder or the Hub.
+
+    Without `auto_class` the configuration decides which text classifier it is; `configure` may change it. Raises
+    UserError, which begins with `problem`, if the model, its tokenizer or some of its weights are missing; with
+    `new_head` the encoder's weights suffice.
     """
-    folder = Path(recipe.output_dir)
-    torch.manual_seed(seed)
-    if init == "random":
-        own = folder / "tokenizer"
-        given = recipe.tokenizer.path if not own.exists() else None
-        tokenizer = load_tokenizer(model_of(given, "tokenizer") if given else own)
-        config = build_config(recipe, tokenizer)
-        set_choices(config, recipe.finetune, task)
-        model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config))
-        return model, match_inputs(tokenizer, model)
-    own = folder if init == "pretrained" else Path(init)
-    is_run = init == "pretrained" or (own / "recipe.yaml").exists()
-    source = str(own / "model") if is_run else init
-    if is_run and not Path(source).exists():
-        remedy = "run `bertpre pretrain` first, or set finetune.init to random, a folder or a Hub id"
-        raise UserError(f"no pretrained model in {source}: {remedy}")
-    tokenizer = load_own_tokenizer(str(own / "tokenizer") if is_run else init)
     try:
-        config = transformers.AutoConfig.from_pretrained(source)
-        set_choices(config, recipe.finetune, task)
-        with without_loading_report():  # that the head is new is no news
-            model, told = getattr(transformers, task.auto_class).from_pretrained(
-                source, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, output_loading_info=True
-            )
-    except (OSError, ValueError) as error:
-        raise UserError(f"finetune.init: no encoder in {source!r}: {first_line(error)}") from None
-    refuse_unfit(source, model, tokenizer, recipe.finetune)
-    refuse_incomplete(source, model, told)
-    return eager_on_cpu(model), match_inputs(tokenizer, model)
+        tokenizer = load_own_tokenizer(tokenizer_source or source, subfolder)
+        config = transformers.AutoConfig.from_pretrained(source, subfolder=subfolder)
+        if configure is not None:
+            configure(config)
+        auto_class = auto_class or Task(kind_of(config), ()).auto_class
+        model, report = getattr(transformers, auto_class).from_pretrained(
+            source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )  # fmt: skip
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"{problem}: {first_line(error)}") from None
+    missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if new_head:
+        encoder = f"{model.base_model_prefix}."
+        missing = [name for name in missing if name.startswith(encoder) and ".pooler." not in name]
+    if missing:
+        raise UserError(f"{problem}: its files lack {len(missing)} of the model's weights, {missing[0]} among them")
+    return model.eval(), match_inputs(tokenizer, model)
+
+
+def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizerBase":
+    """A model's tokenizer; raises ValueError if there is none, or none with a vocabulary and padding."""
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, subfolder=subfolder)
+        if tokenizer.pad_token_id is None or not hasattr(tokenizer, "backend_tokenizer"):
+            raise ValueError("it has no padding token, or is not a fast tokenizer")
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes one up if there are no files
+            raise ValueError("it has no vocabulary")
+    except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
+        raise ValueError(
+            f"it has no tokenizer ({first_line(error)}); put tokenizer.json and tokenizer_config.json beside it"
+        ) from None
+    return tokenizer
 
 
 def match_inputs(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> "PreTrainedTokenizerBase":
-    """The tokenizer, which from here on tells segments apart only where the model, wherever it goes, does.
+    """The tokenizer, which gives segments only if the model, also after its export, reads them.
 
-    A modern model leaves as ModernBERT, which has none.
+    A modern model is exported as ModernBERT, which reads none.
     """
-    takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
-    if not takes_segments or getattr(model.config, "architecture", None) == "modern":
+    reads_segments = "token_type_ids" in inspect.signature(model.forward).parameters
+    if not reads_segments or getattr(model.config, "architecture", None) == "modern":
         inputs = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
         tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = inputs
     return tokenizer
 
 
 def readable_length(model: "PreTrainedModel") -> int | None:
-    """The longest text that a model reads, in tokens; None where it has no limit.
+    """The longest text that a model reads, in tokens; None if it has no limit.
 
-    Where positions are counted from behind that of the padding, as in RoBERTa, those before it are never used.
+    RoBERTa and its like count positions from the padding's, so that those up to it are never used.
     """
     longest = getattr(model.config, "max_position_embeddings", None)
     if longest is None or longest <= 0:
         return None
-    places = [module for name, module in model.named_modules() if name.endswith(".position_embeddings")]
-    padding = getattr(places[0], "padding_idx", None) if places else None
+    positions = [module for name, module in model.named_modules() if name.endswith(".position_embeddings")]
+    padding = getattr(positions[0], "padding_idx", None) if positions else None
     return longest if padding is None else longest - padding - 1
 
 
-def load_own_tokenizer(source: str) -> "PreTrainedTokenizerBase":
-    """The tokenizer of a model; raises UserError where there is none, or it does not tell special tokens apart."""
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        if tokenizer.pad_token_id is None or not hasattr(tokenizer, "backend_tokenizer"):
-            raise ValueError("it has no padding token, or no fast tokenizer")
-        if len(tokenizer) <= len(tokenizer.all_special_tokens):  # made up by transformers where there are no files
-            raise ValueError("there is no vocabulary")
-    except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
-        reason = first_line(error)
+# ---- to fine-tune ----------------------------------------------------------------------------------------------------
+
+
+def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
+    """A model with a new head for the task, drawn by `seed`, and its tokenizer.
+
+    `init` is `pretrained` (this run's model), `random` (the recipe's model, untrained), a run directory, or the folder
+    or Hub id of an encoder. Raises UserError if it cannot be loaded, or reads shorter texts than the recipe wants.
+    """
+    torch.manual_seed(seed)
+    if init == "random":
+        return random_start(recipe, task)
+    is_run = init == "pretrained" or (Path(init) / "recipe.yaml").exists()
+    run = Path(recipe.output_dir if init == "pretrained" else init)
+    source = str(run / "model") if is_run else init
+    if is_run and not Path(source).exists():
         raise UserError(
-            f"finetune.init: no tokenizer in {source!r}: {reason}; a model cannot be used without its own: put "
-            "tokenizer.json and tokenizer_config.json beside it"
-        ) from None
-    return tokenizer
+            f"finetune.init: no pretrained model in {source}; run `bertpre pretrain` first, or set finetune.init to "
+            "random, a folder or a Hub id"
+        )
+    model, tokenizer = load_model(
+        source,
+        task.auto_class,
+        f"finetune.init: {source!r} is not an encoder",
+        str(run / "tokenizer") if is_run else None,
+        configure=partial(configure_for_task, settings=recipe.finetune, task=task),
+        new_head=True,
+    )
+    refuse_unfit(source, model, tokenizer, recipe.finetune)
+    return eager_on_cpu(model), tokenizer
 
 
-def set_choices(config: "PreTrainedConfig", settings: Finetune, task: Task) -> None:
-    """Write the task and the recipe's choices into a model's configuration, under the names it has for them."""
+def random_start(recipe: Recipe, task: Task) -> "Loaded":
+    """The recipe's model with random weights, and the run's tokenizer, or else the one of `tokenizer.path`."""
+    own, given = Path(recipe.output_dir) / "tokenizer", recipe.tokenizer.path
+    tokenizer = load_tokenizer(model_of(given, "tokenizer") if given and not own.exists() else own)
+    config = build_config(recipe, tokenizer)
+    configure_for_task(config, recipe.finetune, task)
+    model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config))
+    return model, match_inputs(tokenizer, model)
+
+
+def configure_for_task(config: "PreTrainedConfig", settings: Finetune, task: Task) -> None:
+    """Write the task, dropout and pooling into a model's configuration, under the names that it has for them."""
     for name, value in task.config.items():
         setattr(config, name, value)
     for name in HEAD_DROPOUT:
@@ -125,8 +163,8 @@ def set_choices(config: "PreTrainedConfig", settings: Finetune, task: Task) -> N
     for name in ENCODER_DROPOUT if settings.encoder_dropout is not None else ():
         if hasattr(config, name):
             setattr(config, name, settings.encoder_dropout)
-    pools_by_choice = hasattr(config, "classifier_pooling") and getattr(config, "architecture", "modern") == "modern"
-    if pools_by_choice:
+    can_choose = hasattr(config, "classifier_pooling") and getattr(config, "architecture", "modern") == "modern"
+    if can_choose:
         config.classifier_pooling = settings.pooling
     elif settings.pooling != "cls":
         raise UserError(
@@ -137,128 +175,80 @@ def set_choices(config: "PreTrainedConfig", settings: Finetune, task: Task) -> N
 def refuse_unfit(
     source: str, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", settings: Finetune
 ) -> None:
-    """Raise UserError where tokens or places are asked for that the model does not have."""
+    """Raise UserError if the model has too few tokens or positions, or no bias where a regression needs one."""
     tokens, longest = model.config.vocab_size, readable_length(model)
     if tokens < len(tokenizer):
         raise UserError(f"finetune.init: the model in {source} has {tokens} tokens, its tokenizer {len(tokenizer)}")
     if longest and settings.max_length > longest:
         raise UserError(f"finetune.max_length is {settings.max_length}, but the model in {source} reads {longest}")
-
-
-def refuse_incomplete(source: str, model: "PreTrainedModel", told: dict[str, Any]) -> None:
-    """Raise UserError where a part of the encoder was not in the files and would be left random."""
-    names = [*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])]
-    inside = [name for name in names if name.startswith(f"{model.base_model_prefix}.") and ".pooler." not in name]
-    if inside:
+    if settings.task == "regression" and last_layer(model).bias is None:
         raise UserError(
-            f"finetune.init: the files in {source} lack {len(inside)} weights of the encoder, {sorted(inside)[0]} "
-            "among them: this is no checkpoint of that model"
+            f"finetune.init: the head of this {model.config.model_type} has no bias; a regression needs one"
         )
 
 
-@contextmanager
-def without_loading_report() -> Iterator[None]:
-    """Keep transformers from listing which weights it found."""
-    logging = transformers.utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
 def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":
-    """Our own model with the attention that is fastest on a CPU, where there is no GPU."""
+    """The model; if it is bertpre's own and there is no GPU, with the attention that is fastest on a CPU."""
     if model.config.model_type == "bertpre" and not torch.cuda.is_available():
         model.set_attn_implementation("eager")
     return model
 
 
-def load_classifier(folder: Path, kind: str, classes: tuple[str, ...]) -> tuple["PreTrainedModel", Any]:
-    """A fine-tuned model and its tokenizer; raises UserError where its classes are not those of the recipe."""
-    import transformers
+# ---- to measure, to apply, to probe ----------------------------------------------------------------------------------
 
-    import bertpre.model  # noqa: F401  registers its classes
 
-    auto_class = getattr(transformers, Task(kind, classes).auto_class)
-    model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
-    known = tuple(model.config.id2label[number] for number in range(model.config.num_labels))
+def load_classifier(recipe: Recipe, folder: Path, classes: tuple[str, ...]) -> Classifier:
+    """The recipe's classifier in a folder; raises UserError if its classes are not `classes`."""
+    task = Task(recipe.finetune.task, classes)
+    model, tokenizer = load_model(str(folder), task.auto_class, f"{folder} is not a classifier of this recipe")
+    known = class_names(model)
     if known != classes:
-        raise UserError(f"the classifier in {folder} knows {', '.join(known)}; the labels are {', '.join(classes)}")
-    return model, match_inputs(load_own_tokenizer(str(folder)), model)
+        raise UserError(f"{folder}: the classifier's classes are {', '.join(known)}, not {', '.join(classes)}")
+    return Classifier.of(recipe, model, tokenizer, task)
 
 
-def load(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", Task, tuple[Finetune, str]]:
-    """The classifier, its tokenizer, its task; the settings that texts are read by, and the precision."""
-    from transformers import (
-        AutoConfig,
-        AutoModelForSequenceClassification,
-        AutoModelForTokenClassification,
-        AutoTokenizer,
-    )
+def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
+    """The classifier of a run directory, a folder or a Hub id, and the settings by which texts are read for it.
 
-    import bertpre.model  # noqa: F401  registers its classes
-
-    source, settings, precision = model, None, "auto"
-    if (Path(model) / "recipe.yaml").exists():
-        folder, recipe = load_run(model)
-        source = str(folder / "finetuned")
-        if not Path(source).exists():
-            raise UserError(f"no classifier in {source}: run `bertpre finetune` first")
-        settings, precision = recipe.finetune, recipe.training.precision
-    reason = ""
-    for subfolder in ("", "classifier"):  # where `bertpre push` puts it below a pretrained model
+    Where `bertpre push` has put a pretrained model, the classifier is in the folder `classifier` below it.
+    """
+    if (Path(place) / "recipe.yaml").exists():
+        folder, recipe = load_run(place)
+        source = folder / "finetuned"
+        if not source.exists():
+            raise UserError(f"no classifier in {source}; run `bertpre finetune` first")
+        model, tokenizer = load_model(str(source), None, f"{str(source)!r} is not a text classifier")
+        task = Task(recipe.finetune.task, class_names(model))
+        return Classifier.of(recipe, model, tokenizer, task), recipe.finetune
+    problem = f"{place!r} is not a fine-tuned text classifier"
+    try:
+        model, tokenizer = load_model(place, None, problem)
+    except UserError as error:
         try:
-            config = AutoConfig.from_pretrained(source, subfolder=subfolder)
-            tokenizer = AutoTokenizer.from_pretrained(source, subfolder=subfolder)
-            if not hasattr(tokenizer, "backend_tokenizer"):
-                raise ValueError("its tokenizer is no fast one")
-            kind = settings.task if settings else kind_of(config)
-            auto_class = AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
-            with without_loading_report():
-                classifier, told = auto_class.from_pretrained(
-                    source, subfolder=subfolder, dtype=torch.float32, output_loading_info=True
-                )
-            if not told["missing_keys"]:
-                break
-            lacking = sorted(told["missing_keys"])[0]
-            reason = reason or f"its files lack the classifier's weights ({lacking}): fine-tune it"
-        except (OSError, ValueError, ImportError) as error:
-            reason = reason or first_line(error)
-    else:
-        raise UserError(f"{source!r} is no text classifier with its tokenizer: {reason}")
-    if settings is None:
-        longest = min(tokenizer.model_max_length, readable_length(classifier) or 512)
-        settings = Finetune(path=source, max_length=longest, truncation="head")
-    classes = tuple(config.id2label[number] for number in range(config.num_labels))
-    return classifier.eval(), match_inputs(tokenizer, classifier), Task(kind, classes), (settings, precision)
+            model, tokenizer = load_model(place, None, problem, subfolder="classifier")
+        except UserError:
+            raise error from None
+    longest = min(tokenizer.model_max_length, readable_length(model) or 512)
+    settings = Finetune(path=place, max_length=longest, truncation="head")
+    return Classifier(model, tokenizer, Task(kind_of(model.config), class_names(model)), longest, "head"), settings
 
 
-def kind_of(config: Any) -> str:
-    """The task that a model's configuration tells."""
+def class_names(model: "PreTrainedModel") -> tuple[str, ...]:
+    """The classes in a model's configuration, in order."""
+    return tuple(model.config.id2label[number] for number in range(model.config.num_labels))
+
+
+def kind_of(config: "PreTrainedConfig") -> str:
+    """The task of a classifier, by its configuration."""
     if any("TokenClassification" in name for name in config.architectures or []):
         return "tokens"
     kinds = {problem: kind for kind, problem in PROBLEM_TYPES.items() if problem}
     return kinds.get(config.problem_type, "regression" if config.num_labels == 1 else "classification")
 
 
-def load_masked_lm(model: str) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    """The model, in evaluation, and its tokenizer; raises UserError where it is no such model."""
-    from transformers import AutoModelForMaskedLM
-
-    import bertpre.model  # noqa: F401  registers its classes
-
-    source = model_of(model)
-    try:
-        with without_loading_report():
-            network, told = AutoModelForMaskedLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-        if told["missing_keys"]:
-            raise ValueError(f"its files lack weights ({sorted(told['missing_keys'])[0]})")
-    except (OSError, ValueError) as error:
-        reason = first_line(error)
-        raise UserError(f"{source!r} is no masked language model: {reason}") from None
-    tokenizer = load_own_tokenizer(source)
+def load_masked_lm(place: str) -> "Loaded":
+    """The masked language model of a run directory, a folder or a Hub id, and its tokenizer."""
+    model, tokenizer = load_model(model_of(place), "AutoModelForMaskedLM", f"{place!r} is not a masked language model")
     if tokenizer.mask_token_id is None:
-        raise UserError(f"the tokenizer of {source!r} has no mask token")
-    return network.eval(), tokenizer
+        raise UserError(f"{place!r} is not a masked language model: its tokenizer has no mask token")
+    return model, tokenizer

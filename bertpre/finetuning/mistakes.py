@@ -1,4 +1,4 @@
-"""Where a classifier errs: the texts that it was surest of and wrong about."""
+"""The worst mistakes: texts on which the model was confident and wrong."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,58 +8,59 @@ import numpy as np
 from bertpre.finetuning.examples import Examples
 
 WORST, EXCERPT = 10, 400  # mistakes; characters of each text
-Wrong = Iterator[tuple[float, dict[str, Any]]]  # for each text: how wrong the model was, 0 where right; and in what
+Mistakes = Iterator[tuple[float, dict[str, Any]]]  # for each text: the size of the mistake, 0 if right; its description
 
 
 def worst_mistakes(kind: str, test: Examples, labels: Any, outputs: Any) -> list[dict[str, Any]]:
-    """The texts that the model was surest of and wrong about; of numbers, furthest from.
+    """The texts with the most confident wrong predictions, or in a regression the largest errors, worst first.
 
-    Of several labels, and of words, each text counts with the one decision that was worst.
+    In the tasks `multi_label` and `tokens` a text is ranked by its worst decision.
     """
-    worst = {"regression": wrong_numbers, "multi_label": wrong_sets, "tokens": wrong_words}.get(kind, wrong_classes)
-    found = list(worst(test, labels, outputs))
-    wrong_by = np.array([by for by, _ in found])
-    order = [index for index in np.argsort(-wrong_by, kind="stable")[:WORST] if wrong_by[index] > 0]
+    find = {"regression": of_numbers, "multi_label": of_label_sets, "tokens": of_words}.get(kind, of_classes)
+    found = list(find(test, labels, outputs))
+    sizes = np.array([size for size, _ in found])
+    order = [index for index in np.argsort(-sizes, kind="stable")[:WORST] if sizes[index] > 0]
     return [{"id": test.ids[index], "text": excerpt(test, index)} | found[index][1] for index in order]
 
 
 def excerpt(test: Examples, index: int) -> str:
-    """The beginning of a text, or of both of a pair."""
+    """The beginning of a text, or of the two texts of a pair."""
     text = test.texts[index] if isinstance(test.texts[index], str) else " ".join(map(str, test.texts[index]))
     text = text if test.pairs is None else f"{text} | {test.pairs[index]}"
     return text if len(text) <= EXCERPT else f"{text[:EXCERPT]} ..."
 
 
-def wrong_numbers(test: Examples, labels: np.ndarray, outputs: np.ndarray) -> Wrong:
-    """By distance."""
+def of_numbers(test: Examples, labels: np.ndarray, outputs: np.ndarray) -> Mistakes:
+    """Ranked by the distance from the label."""
     for label, output in zip(labels.tolist(), outputs.tolist(), strict=True):
         yield abs(label - output), {"label": label, "prediction": output}
 
 
-def wrong_classes(test: Examples, labels: np.ndarray, outputs: np.ndarray) -> Wrong:
-    """By the probability of the wrong class."""
-    for label, chances in zip(labels, outputs, strict=True):
-        yield wrong_choice(test.classes, label, chances)
+def of_classes(test: Examples, labels: np.ndarray, outputs: np.ndarray) -> Mistakes:
+    """Ranked by the probability of the wrong class."""
+    for label, probabilities in zip(labels, outputs, strict=True):
+        yield decision(test.classes, label, probabilities)
 
 
-def wrong_sets(test: Examples, labels: np.ndarray, outputs: np.ndarray) -> Wrong:
-    """By the probability of the wrong answer to the question for one label."""
-    for truth, chances in zip(labels, outputs, strict=True):
-        place = int(np.abs(truth - chances).argmax())
-        name, answers = test.classes[place], np.array([1 - chances[place], chances[place]])
-        yield wrong_choice((f"not {name}", name), int(truth[place]), answers)
+def of_label_sets(test: Examples, labels: np.ndarray, outputs: np.ndarray) -> Mistakes:
+    """Ranked by the probability of the wrong decision on one label."""
+    for truth, probabilities in zip(labels, outputs, strict=True):
+        worst = int(np.abs(truth - probabilities).argmax())
+        name, probability = test.classes[worst], probabilities[worst]
+        yield decision((f"not {name}", name), int(truth[worst]), np.array([1 - probability, probability]))
 
 
-def wrong_words(test: Examples, labels: list[np.ndarray], outputs: list[np.ndarray]) -> Wrong:
-    """By the probability of the wrong tag of one word."""
+def of_words(test: Examples, labels: list[np.ndarray], outputs: list[np.ndarray]) -> Mistakes:
+    """Ranked by the probability of the wrong tag of one word."""
     for words, tags, rows in zip(test.texts, labels, outputs, strict=True):
-        each = [wrong_choice(test.classes, tag, row) for tag, row in zip(tags, rows, strict=True)]
-        place = int(np.argmax([by for by, _ in each])) if each else 0
-        yield (each[place][0], each[place][1] | {"word": str(words[place])}) if each else (0.0, {})
+        each = [decision(test.classes, tag, row) for tag, row in zip(tags, rows, strict=True)]
+        worst = int(np.argmax([size for size, _ in each])) if each else 0
+        yield (each[worst][0], each[worst][1] | {"word": str(words[worst])}) if each else (0.0, {})
 
 
-def wrong_choice(classes: tuple[str, ...], label: int, chances: np.ndarray) -> tuple[float, dict[str, Any]]:
-    """How sure the model was of a class that is not the label's, and the two by name."""
-    chosen = int(chances.argmax())
-    told = {"label": classes[label], "prediction": classes[chosen], "probability": float(chances[chosen])}
-    return (float(chances[chosen]) if chosen != label else 0.0), told
+def decision(classes: tuple[str, ...], label: int, probabilities: np.ndarray) -> tuple[float, dict[str, Any]]:
+    """The probability of the predicted class if it is wrong, else 0; and label and prediction by name."""
+    chosen = int(probabilities.argmax())
+    probability = float(probabilities[chosen])
+    named = {"label": classes[label], "prediction": classes[chosen], "probability": probability}
+    return (probability if chosen != label else 0.0), named

@@ -1,4 +1,4 @@
-"""What a model is fine-tuned for: the loss of each task, and what its logits mean."""
+"""The tasks of fine-tuning: their losses, and the meaning of their logits."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bertpre.recipe import Finetune
 
-PROBLEM_TYPES = {  # what transformers calls the tasks in a model's configuration
+PROBLEM_TYPES = {  # transformers' names of the tasks, in a model's configuration
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
     "regression": "regression",
@@ -29,10 +29,9 @@ PROBLEM_TYPES = {  # what transformers calls the tasks in a model's configuratio
 
 @dataclass(frozen=True)
 class Task:
-    """A task, its classes, and how its loss is weighed; `class_weights` (C,) multiply the losses of the classes.
+    """A task, its classes, and the parameters of its loss; `class_weights` (C,) multiply the losses of the classes.
 
-    A regression learns numbers as distances from `center`, in units of `scale`: those of its training labels, of
-    whatever size they are.
+    A regression predicts (number - `center`) / `scale`, the training labels' mean and standard deviation.
     """
 
     kind: str
@@ -49,7 +48,7 @@ class Task:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What a model's configuration must say: classes by name, and the kind of problem."""
+        """The entries of a model's configuration: the names of the classes, and the kind of problem."""
         names = dict(enumerate(self.classes))
         return {
             "num_labels": len(names),
@@ -59,7 +58,7 @@ class Task:
         }
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The sum of the losses of a batch, in nats; of regression, squared errors in units of `scale`."""
+        """The sum of a batch's losses, in nats; in a regression, of squared errors in units of `scale`."""
         if self.kind == "regression":
             return F.mse_loss(logits.squeeze(-1), (labels - self.center) / self.scale, reduction="sum")
         if self.kind == "multi_label":
@@ -79,25 +78,22 @@ class Task:
 
     @torch.no_grad()
     def with_scale_in(self, layer: nn.Linear) -> "Task":
-        """The same task, with `center` and `scale` in a model's last layer: the model then gives the numbers."""
+        """Move `center` and `scale` into a model's last layer; returns the task for logits that are the numbers."""
         layer.weight.mul_(self.scale)
         layer.bias.mul_(self.scale).add_(self.center)
         return replace(self, center=0.0, scale=1.0)
 
 
 def last_layer(model: "PreTrainedModel") -> nn.Linear:
-    """The layer that gives a regression's number; raises UserError where it has no bias to hold their mean."""
-    layer = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1][-1]
-    if layer.bias is None:
-        raise UserError(f"finetune.init: this {model.config.model_type}'s head has no bias, which a regression needs")
-    return layer
+    """The layer whose output is a regression's number."""
+    return [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1][-1]
 
 
 def build_task(settings: "Finetune", training: Examples) -> Task:
     """The recipe's task on these training examples.
 
-    `balanced` weights are inverse to the classes' counts, as scikit-learn's: a mean loss keeps its size.
-    Raises UserError where there is not one weight for each class.
+    `balanced` class weights are inversely proportional to the classes' counts, as in scikit-learn.
+    Raises UserError if there is not one weight for each class.
     """
     if settings.task == "regression":
         center, scale = training.labels.mean(), training.labels.std()
@@ -130,20 +126,20 @@ class TaskOutput(ModelOutput):
 
 
 class TaskModel(nn.Module):
-    """Any model with a head for the task, and the task's loss."""
+    """A model with a head for the task, and the task's loss."""
 
     def __init__(self, model: "PreTrainedModel", task: Task) -> None:
         super().__init__()
         self.model, self.task = model, task
 
     def forward(self, labels: Tensor, num_items_in_batch: Tensor, **inputs: Tensor) -> TaskOutput:
-        """The batch's part of the mean loss over `num_items_in_batch` labels; other inputs are the model's."""
+        """The batch's share of the mean loss over `num_items_in_batch` labels; `inputs` are passed to the model."""
         logits = self.model(**inputs).logits.float()
         return TaskOutput(self.task.loss(logits, labels) / num_items_in_batch, logits)
 
 
 class TaskObjective:
-    """What is measured while a task is trained."""
+    """The loss, and if there are classes the accuracy, during training."""
 
     count_names = ("num_items_in_batch",)
 
@@ -152,14 +148,14 @@ class TaskObjective:
         self.metric_names = ("loss", "accuracy") if self.has_accuracy else ("loss",)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The batch's labels: of texts, or of words."""
+        """The number of labels in a batch: of texts, or of words."""
         labels = batch["labels"]
         return {
             "num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORE_INDEX).sum())
         }
 
     def measure(self, outputs: TaskOutput, batch: Batch, counts: dict[str, float]) -> dict[str, Tensor]:
-        """This batch's part of the loss and the accuracy (fraction) of the `counts` it belongs to."""
+        """This batch's share of the loss and the accuracy (fraction) over `counts` labels."""
         measured = {"loss": outputs.loss.detach()}
         if self.has_accuracy:
             labels = batch["labels"]

@@ -110,7 +110,7 @@ def plot_curve(points: list[dict[str, Any]]) -> bytes:
         axis.errorbar(
             [point["examples"] for point in chosen],
             [each["mean"] for each in accuracy],
-            [each["deviation"] for each in accuracy],
+            [each["std"] for each in accuracy],
             fmt="o-",
             markersize=4,
             capsize=3,

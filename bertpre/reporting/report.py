@@ -107,7 +107,7 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
             text += f"; 95 % CI {low:{form}}{'-' if low >= 0 else ' to '}{high:{form}}"
         if "seeds" in measured:
             over = measured["seeds"][name]
-            text += f"; over {len(over['values'])} seeds {over['mean']:.4f} ± {over['deviation']:.4f}"
+            text += f"; over {len(over['values'])} seeds {over['mean']:.4f} ± {over['std']:.4f}"
         if name == "accuracy" and "bag_of_words" in measured:
             accuracy = measured["bag_of_words"]["accuracy"]
             text += f"; bag of words with logistic regression on the same examples: {accuracy:.2%}"

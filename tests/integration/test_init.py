@@ -1,4 +1,4 @@
-"""Pretraining that goes on from another model: bertpre's own, a stock BERT, a stock ModernBERT."""
+"""Pretraining that starts from another model: bertpre's own, a stock BERT, a stock ModernBERT."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_the_first_step_starts_from_the_stock_weights(architecture: str, tiny_ru
         torch.testing.assert_close(ours.eval()(ids).prediction_logits, stock(ids)[0], rtol=0, atol=1e-5)
 
 
-def test_pretraining_goes_on_from_the_runs_own_model(tiny_run: Path, tmp_path: Path) -> None:
+def test_pretraining_may_start_from_a_runs_own_model(tiny_run: Path, tmp_path: Path) -> None:
     overrides = [f"training.init={tiny_run / 'model'}", f"tokenizer.path={tiny_run / 'model'}", "training.max_steps=1"]
     overrides += ["training.learning_rate=1e-12", f"output_dir={tmp_path / 'run'}"]
     for verb in ("prepare", "pretrain"):
@@ -62,7 +62,7 @@ def test_pretraining_goes_on_from_the_runs_own_model(tiny_run: Path, tmp_path: P
         torch.testing.assert_close(weight, after.state_dict()[name], rtol=0, atol=1e-6)
 
 
-def test_a_run_directory_stands_for_its_model_and_its_recipe(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_run_directory_may_replace_its_model_and_its_recipe(tiny_run: Path, tmp_path: Path) -> None:
     again = [f"output_dir={tmp_path / 'again'}", f"training.init={tiny_run}", f"tokenizer.path={tiny_run}"]
     recipe = load_recipe(str(tiny_run), again)
     assert recipe.model == load_recipe(str(tiny_run / "recipe.yaml")).model
@@ -72,7 +72,7 @@ def test_a_run_directory_stands_for_its_model_and_its_recipe(tiny_run: Path, tmp
     assert all(before[name].equal(value) for name, value in model.state_dict().items() if name in before)
 
 
-def test_what_does_not_fit_is_named(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tiny_run / "tokenizer")
     stock_model("bert", len(tokenizer)).save_pretrained(tmp_path / "stock")
     stock_model("bert", len(tokenizer) + 64).save_pretrained(tmp_path / "larger")

@@ -1,4 +1,4 @@
-"""Every kind of example and of mask goes through preparation, pretraining and the report."""
+"""Preparation, pretraining and report with every kind of example and mask."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`bertpre predict` says of a text what `bertpre evaluate` said, by a run, its folder or a stock classifier."""
+"""`bertpre predict` agrees with `bertpre evaluate`, from a run, its folder or a stock classifier."""
 
 import io
 import json
@@ -17,9 +17,9 @@ def test_it_agrees_with_the_evaluation(tiny_run: Path, tmp_path: Path, capsys: p
     texts = [row["text"] for row in known]
     (tmp_path / "texts.txt").write_text("\n\n".join(text.replace("\n", " ") for text in texts))
     assert run_here("predict", tiny_run, "--file", tmp_path / "texts.txt", "--json") == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(told) == len(known) == recipe.evaluate.limit
-    for line, row in zip(told, known, strict=True):
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(printed) == len(known) == recipe.evaluate.limit
+    for line, row in zip(printed, known, strict=True):
         assert line["label"] == row["prediction"]
         assert line["probabilities"]["positive"] == pytest.approx(row["probability_positive"], abs=2e-5)
         assert line["probability"] == max(line["probabilities"].values()) == line["probabilities"][line["label"]]
@@ -31,25 +31,25 @@ def table(out: str) -> list[tuple[str, float, str]]:
     return [(label, float(probability), text) for label, probability, text in rows]
 
 
-def assert_same(told: list[tuple[str, float, str]], expected: list[tuple[str, float, str]]) -> None:
+def assert_same(printed: list[tuple[str, float, str]], expected: list[tuple[str, float, str]]) -> None:
     """A folder alone does not say the precision, so bf16 may round the probabilities."""
-    assert [(label, text) for label, _, text in told] == [(label, text) for label, _, text in expected]
-    assert [value for _, value, _ in told] == pytest.approx([value for _, value, _ in expected], abs=5e-3)
+    assert [(label, text) for label, _, text in printed] == [(label, text) for label, _, text in expected]
+    assert [value for _, value, _ in printed] == pytest.approx([value for _, value, _ in expected], abs=5e-3)
 
 
 def test_arguments_standard_input_and_a_stock_classifier(
     tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_here("predict", tiny_modern_run, "A fine film.", "A dull one.") == 0
-    told = table(capsys.readouterr().out)
-    assert [text for *_, text in told] == ["A fine film.", "A dull one."]
+    printed = table(capsys.readouterr().out)
+    assert [text for *_, text in printed] == ["A fine film.", "A dull one."]
     monkeypatch.setattr("sys.stdin", io.StringIO("A fine film.\n\nA dull one.\n"))
     assert run_here("predict", tiny_modern_run / "finetuned") == 0
-    assert_same(table(capsys.readouterr().out), told)
+    assert_same(table(capsys.readouterr().out), printed)
     assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
     capsys.readouterr()
     assert run_here("predict", tmp_path / "stock" / "classifier", "A fine film.", "A dull one.") == 0
-    assert_same(table(capsys.readouterr().out), told)
+    assert_same(table(capsys.readouterr().out), printed)
 
 
 def test_tables_and_a_classifier_below_a_pretrained_model(
@@ -63,8 +63,8 @@ def test_tables_and_a_classifier_below_a_pretrained_model(
     assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
     capsys.readouterr()
     assert run_here("predict", tmp_path / "stock", *texts, "--json") == 0  # as `push` lays them out
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["label"] for row in told] == [row["label"] for row in rows]
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["label"] for row in printed] == [row["label"] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_tables_and_a_classifier_below_a_pretrained_model(
     [
         (["{run}", "--file", "/no/such/file"], "cannot be read as text"),
         (["{run}", "--file", "/dev/null"], "no text to predict"),
-        (["/no/such/model", "text"], "is no text classifier"),
-        (["{run}/tokenizer", "text"], "is no text classifier"),
-        (["{run}/model", "text"], "its files lack the classifier's weights (classifier.bias): fine-tune it"),
+        (["/no/such/model", "text"], "is not a fine-tuned text classifier"),
+        (["{run}/tokenizer", "text"], "is not a fine-tuned text classifier"),
+        (["{run}/model", "text"], "its files lack 2 of the model's weights, classifier.bias among them"),
     ],
 )
 def test_a_mistake_is_one_message(

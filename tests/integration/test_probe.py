@@ -34,12 +34,12 @@ def test_every_token_is_masked_once(tiny_run: Path) -> None:
                 assert right[place] == (logits.argmax().item() == ids[place])
 
 
-def test_a_words_pieces_end_together() -> None:
+def test_the_pieces_of_a_word_end_together() -> None:
     assert word_ends([0, 0, 0, 1, 2, 2]).tolist() == [3, 3, 3, 4, 6, 6]
 
 
-def test_a_classifier_is_no_masked_language_model(tiny_run: Path) -> None:
-    with pytest.raises(UserError, match="is no masked language model: its files lack weights"):
+def test_a_classifier_is_not_a_masked_language_model(tiny_run: Path) -> None:
+    with pytest.raises(UserError, match="is not a masked language model: its files lack"):
         load_masked_lm(str(tiny_run / "finetuned"))
 
 
@@ -87,11 +87,11 @@ def test_pairs_and_texts_of_any_model(tiny_run: Path, tmp_path: Path, capsys: py
     ("arguments", "words"),
     [
         (["{run}/model"], "nothing to probe"),
-        (["{run}/tokenizer", "--texts", "{tmp}/a.txt"], "is no masked language model"),
+        (["{run}/tokenizer", "--texts", "{tmp}/a.txt"], "is not a masked language model"),
         (["{run}", "--texts", "{tmp}/none.txt"], "cannot be read as text"),
-        (["{run}/model", "--pairs", "{tmp}/a.txt"], "line 1 of {tmp}/a.txt is no pair"),
+        (["{run}/model", "--pairs", "{tmp}/a.txt"], "line 1 of {tmp}/a.txt is not a pair"),
         (["{run}/model", "--pairs", "{tmp}/empty"], "holds no .jsonl file"),
-        (["{run}/model", "--texts", "{tmp}/markup.txt"], "holds no text but markup"),
+        (["{run}/model", "--texts", "{tmp}/markup.txt"], "holds only markup"),
     ],
 )
 def test_a_mistake_is_one_message(

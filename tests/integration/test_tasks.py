@@ -1,4 +1,4 @@
-"""Every task through the real verbs: fine-tuned, evaluated, asked; from this run's model and from a stock one."""
+"""Every task through the real commands: finetune, evaluate, predict; from a run's model and from a stock BERT."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from bertpre.model.export import export_run
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
 from tests.helpers import read_metrics, run_here
-from tests.unit.test_labelled import write_rows
+from tests.unit.test_examples import write_rows
 
 NAMES = ("mira", "oda", "tom", "ben")
 
@@ -122,13 +122,13 @@ def test_every_task(
     if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
         row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", 7]}
         assert run_here("predict", run, "--file", write_rows(tmp_path / "more.jsonl", [row]), "--json") == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["text"] == {"pairs": "mira\tsaw oslo\tmira saw it", "words": "mira saw oslo 7"}[kind]
-        assert kind == "pairs" or (told["words"] == ["mira saw", "oslo", "7"] and None not in told["tags"])
+        printed = json.loads(capsys.readouterr().out)
+        assert printed["text"] == {"pairs": "mira\tsaw oslo\tmira saw it", "words": "mira saw oslo 7"}[kind]
+        assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
     assert run_here("predict", run, text, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told.keys() >= {
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.keys() >= {
         "classes": {"label", "probabilities"}, "pairs": {"label"}, "regression": {"value"},
         "sets": {"labels", "probabilities"}, "words": {"tags"},
     }[kind]  # fmt: skip
@@ -147,11 +147,13 @@ def test_every_task(
     answers = scope["classify"](text)
     answer = answers[0] if isinstance(answers, list) and kind != "words" else answers
     assert {
-        "classes": lambda: answer["label"] == told["label"],
-        "pairs": lambda: (answer["label"], answer["score"]) == (told["label"], near(told["probability"])),
-        "regression": lambda: answer["score"] == near(told["value"]),
-        "sets": lambda: answer["score"] == near(max(told["probabilities"].values())),
-        "words": lambda: [found["entity_group"] for found in answer] == [tag[2:] for tag in told["tags"] if tag != "O"],
+        "classes": lambda: answer["label"] == printed["label"],
+        "pairs": lambda: (answer["label"], answer["score"]) == (printed["label"], near(printed["probability"])),
+        "regression": lambda: answer["score"] == near(printed["value"]),
+        "sets": lambda: answer["score"] == near(max(printed["probabilities"].values())),
+        "words": lambda: (
+            [found["entity_group"] for found in answer] == [tag[2:] for tag in printed["tags"] if tag != "O"]
+        ),
     }[kind]()
 
 
@@ -159,7 +161,7 @@ def near(value: float) -> Any:  # noqa: ANN401
     return pytest.approx(value, abs=1e-4)
 
 
-def test_numbers_of_two_kinds_are_a_regression(stock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_regression_may_have_two_values(stock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_rows(tmp_path / "a.jsonl", [{"text": f"t {number}", "label": number % 2} for number in range(20)])
     recipe = load_recipe(str(write_recipe(tmp_path, (path, path), init=stock, task="regression")))
     assert len(read_parts(recipe).validation) == 4
@@ -177,10 +179,13 @@ def test_numbers_of_two_kinds_are_a_regression(stock: str, tmp_path: Path, capsy
         ),
         ({"label_column": "verdict", "max_length": 128}, "finetune.max_length is 128, but the model"),
         ({"label_column": "verdict", "pooling": "mean"}, "finetune.pooling is mean, but this bert has its own head"),
-        ({"label_column": "verdict", "init": "{bare}"}, "no tokenizer in '{bare}'"),
-        ({"label_column": "verdict", "init": "/no/such/model"}, "no tokenizer in '/no/such/model'"),
-        ({"label_column": "verdict", "init": "{tokenizer}"}, "no encoder in"),
-        ({"label_column": "verdict", "init": "{partial}"}, "lack 1 weights of the encoder, bert.embeddings.word_emb"),
+        ({"label_column": "verdict", "init": "{bare}"}, "'{bare}' is not an encoder: it has no tokenizer"),
+        (
+            {"label_column": "verdict", "init": "/no/such/model"},
+            "'/no/such/model' is not an encoder",
+        ),
+        ({"label_column": "verdict", "init": "{tokenizer}"}, "is not an encoder: "),
+        ({"label_column": "verdict", "init": "{partial}"}, "lack 1 of the model's weights, bert.embeddings.word_emb"),
         ({"label_column": "verdict", "batch_size": 8, "path": "{nothing}"}, "cannot be read: it is empty"),
     ],
 )
@@ -207,7 +212,7 @@ def test_a_mistake_is_one_message_before_any_training(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-def test_a_model_that_counts_positions_from_the_padding_reads_less(
+def test_roberta_reads_fewer_tokens_than_it_has_positions(
     tiny_run: Path, data: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokenizer = load_tokenizer(tiny_run / "tokenizer")
@@ -227,7 +232,7 @@ def test_a_model_that_counts_positions_from_the_padding_reads_less(
     assert run_here("predict", tmp_path / "run" / "finetuned", "a fine film " * 50) == 0
 
 
-def test_several_seeds_are_told_with_their_spread(
+def test_several_seeds_are_reported_with_their_spread(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = write_rows(tmp_path / "more.jsonl", [{"text": f"{row['text']} again"} for row in rows_of(8)])
@@ -251,7 +256,7 @@ def test_several_seeds_are_told_with_their_spread(
         assert word in page
 
 
-def test_unlabelled_texts_are_learned_from_too(
+def test_unlabelled_texts_are_trained_on_too(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows_of(40, 50)])  # 10 are known
@@ -278,7 +283,7 @@ def test_unlabelled_texts_are_learned_from_too(
 
 
 @pytest.mark.parametrize("kind", ["classes", "words"])
-def test_the_micro_batch_changes_no_figure(
+def test_the_micro_batch_size_changes_no_metric(
     kind: str, data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logged = []
@@ -294,7 +299,7 @@ def test_the_micro_batch_changes_no_figure(
         assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
 
 
-def test_training_ends_where_nothing_better_comes(
+def test_training_stops_without_improvement(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"label_column": "verdict", "epochs": 6, "patience": 1, "learning_rate": 1e-9}
@@ -317,10 +322,10 @@ def test_a_validation_file_is_used_and_all_examples_train(
     capsys.readouterr()
     folder = Path(data[1]).parent
     elsewhere = f"{folder}/../{folder.name}/test.jsonl"  # the same place, written otherwise
-    flattered = (f"output_dir={tmp_path / 'flattered'}", f"evaluate.path={elsewhere}")
-    assert run_here("finetune", recipe, *flattered) == 0
-    assert run_here("evaluate", recipe, *flattered) == 0, capsys.readouterr().err
-    assert "the best epoch was chosen on these very texts" in capsys.readouterr().out
+    optimistic = (f"output_dir={tmp_path / 'optimistic'}", f"evaluate.path={elsewhere}")
+    assert run_here("finetune", recipe, *optimistic) == 0
+    assert run_here("evaluate", recipe, *optimistic) == 0, capsys.readouterr().err
+    assert "warning: the best epoch was selected on this test set" in capsys.readouterr().out
 
 
 def test_every_word_has_its_own_tag(
@@ -336,7 +341,9 @@ def test_every_word_has_its_own_tag(
     assert [tags[0], *tags[2:]] == ["B-PER", "O", "B-LOC"]
 
 
-def test_large_numbers_are_learned_and_told(stock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_large_numbers_are_learned_and_predicted(
+    stock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [row | {"grade": 4000 + 30 * row["grade"]} for row in rows_of(84)]
     data = (write_rows(tmp_path / "train.jsonl", rows[:60]), write_rows(tmp_path / "test.jsonl", rows[60:]))
     options = {"training": {"precision": "bf16", "compile": False, "log_every": 1}}
@@ -347,11 +354,11 @@ def test_large_numbers_are_learned_and_told(stock: str, tmp_path: Path, capsys: 
     measured = json.loads((tmp_path / "run" / "results.json").read_text())["evaluate"]
     assert measured["pearson"] > 0.8
     assert measured["rmse"] < 20  # with the mean alone 20; a head that must find 4,000 first is off by thousands
-    told = read_table(tmp_path / "run" / "predictions.parquet")["prediction"].to_pylist()
-    assert len(set(told)) > 12  # bf16 has a number in 16 or 32 here
+    predicted = read_table(tmp_path / "run" / "predictions.parquet")["prediction"].to_pylist()
+    assert len(set(predicted)) > 12  # bf16 has a number in 16 or 32 here
 
 
-def test_one_file_is_enough_where_a_part_is_set_aside(
+def test_one_file_is_enough_if_a_part_is_set_aside(
     stock: str, data: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_recipe(tmp_path, data, init=stock, **TASKS["classes"])
@@ -360,7 +367,7 @@ def test_one_file_is_enough_where_a_part_is_set_aside(
     file.write_text(yaml.safe_dump(values))
     assert run_here("finetune", file) == 0
     assert run_here("evaluate", file) == 2  # not on what it was trained on
-    assert "is what the classifier learns from: give other texts" in capsys.readouterr().err
+    assert f"the classifier is trained on {data[0]} (split train); give other texts" in capsys.readouterr().err
 
     given = (f"output_dir={tmp_path / 'aside'}", "finetune.test_fraction=0.25")
     assert run_here("doctor", file, *given) == 0

@@ -1,4 +1,4 @@
-"""Figures against scikit-learn's and scipy's, and against cases worked out by hand."""
+"""Metrics against scikit-learn's and scipy's, and against cases worked out by hand."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from bertpre.finetuning.scores import calibration, entities, from_confusion, int
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_classes_as_scikit_learn_has_them(count: int) -> None:
+def test_classification_metrics_equal_scikit_learns(count: int) -> None:
     generator = np.random.default_rng(count)
     labels = generator.integers(0, count, 400)
     probabilities = generator.dirichlet(np.ones(count), 400)
@@ -34,7 +34,7 @@ def test_classes_as_scikit_learn_has_them(count: int) -> None:
     assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.01)
 
 
-def test_a_class_that_is_nowhere_is_no_part_of_the_mean() -> None:
+def test_a_class_without_examples_and_predictions_is_left_out_of_mean_f1() -> None:
     labels = np.array([0, 1, 3, 3])
     figures = score("classification", labels, np.eye(4)[[0, 3, 3, 3]], tuple("abcd"))
     assert figures["f1"] == pytest.approx(metrics.f1_score(labels, [0, 3, 3, 3], average="macro"))
@@ -43,7 +43,7 @@ def test_a_class_that_is_nowhere_is_no_part_of_the_mean() -> None:
     assert (low, high) == (1, 1)
 
 
-def test_many_classes_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_classes_are_resampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, outputs = np.array([0, 1, 1] * 30), np.eye(2)[[0, 1, 0] * 30]
     whole = intervals("classification", labels, outputs, ("a", "b"))
     monkeypatch.setattr(scores, "AT_ONCE", 400)
@@ -55,7 +55,7 @@ def test_a_constant_prediction_has_no_correlation() -> None:
     assert score("regression", np.array([1.0, 2.0]), np.array([3.0, 3.0]), ("x",))["pearson"] == 0.0
 
 
-def test_calibration_by_hand() -> None:
+def test_calibration_of_four_examples() -> None:
     labels = np.array([0, 0, 1, 1])
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
     measured = calibration(labels, probabilities)
@@ -64,7 +64,7 @@ def test_calibration_by_hand() -> None:
     assert sum(each["examples"] for each in measured["bins"]) == 4
 
 
-def test_numbers_as_scipy_has_them() -> None:
+def test_regression_metrics_equal_scipys() -> None:
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 6, 100).astype(np.float32)
     predicted = labels + generator.normal(size=100)
@@ -76,7 +76,7 @@ def test_numbers_as_scipy_has_them() -> None:
     assert low < figures["pearson"] < high
 
 
-def test_several_labels_as_scikit_learn_has_them() -> None:
+def test_multi_label_metrics_equal_scikit_learns() -> None:
     generator = np.random.default_rng(0)
     labels, probabilities = generator.integers(0, 2, (50, 3)).astype(np.float32), generator.random((50, 3))
     figures, chosen = score("multi_label", labels, probabilities, ("a", "b", "c")), probabilities > 0.5
@@ -104,7 +104,7 @@ def test_entities_of_tags(tags: str, found: set[tuple[str, int, int]]) -> None:
     assert entities(tags.split()) == found
 
 
-def test_an_entity_counts_whole() -> None:
+def test_an_entity_counts_only_as_a_whole() -> None:
     classes = ("B-PER", "I-PER", "O")
     labels = [np.array([0, 1, 2]), np.array([2, 0])]
     outputs = [np.eye(3)[[0, 2, 2]], np.eye(3)[[2, 0]]]
@@ -121,7 +121,7 @@ def test_an_entity_counts_whole() -> None:
 def test_spread_over_seeds() -> None:
     assert spread([0.9, 0.92, 0.94]) == {
         "mean": pytest.approx(0.92),
-        "deviation": pytest.approx(0.02),
+        "std": pytest.approx(0.02),
         "values": [0.9, 0.92, 0.94],
     }
-    assert spread([0.5])["deviation"] == 0.0
+    assert spread([0.5])["std"] == 0.0

@@ -1,23 +1,20 @@
-"""Texts without labels: which are left out, what the teacher says of them, and what that does to the loss."""
+"""Texts without labels: which are left out, and their pseudo-labels."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning.encoding import encode_examples
 from bertpre.finetuning.examples import Examples, read_examples
-from bertpre.finetuning.linear import nbsvm
-from bertpre.finetuning.pseudo_labels import Teacher, encode_and_teach, read_unlabelled
+from bertpre.finetuning.linear import fit_nbsvm
+from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels, fit_on_tokens, read_unlabelled
 from bertpre.finetuning.splits import read_further, read_parts
-from bertpre.finetuning.task import Task, TaskObjective, TaskOutput
 from bertpre.recipe import Finetune, Recipe
-from tests.unit.test_labelled import write_rows
+from tests.unit.test_examples import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,7 @@ def settings_with(tmp_path: Path, texts: list[str], **unlabelled: object) -> Fin
     return Finetune(path=path, unlabelled={"path": other, **unlabelled})
 
 
-def test_what_is_known_is_left_out(tmp_path: Path) -> None:
+def test_labelled_texts_are_left_out(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, ["dull one", "dull two", "fine\ttwo", "fine three"])
     training = read_examples(settings, "train")
     validation = training.subset([])
@@ -42,14 +39,14 @@ def test_what_is_known_is_left_out(tmp_path: Path) -> None:
     assert unlabelled.ids == ["train/1", "train/2"]
 
 
-def test_what_is_held_out_is_left_out(tmp_path: Path) -> None:
+def test_held_out_texts_are_left_out(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, ["dull one", "fine one"], held_out="train")
     training = read_examples(settings, "train").subset([0, 1])
     with pytest.raises(UserError, match=r"every text of .*other.jsonl \(split train\) is labelled or held out"):
         read_unlabelled(settings, [training])
 
 
-def test_what_is_set_aside_to_test_on_is_left_out(tmp_path: Path) -> None:
+def test_texts_set_aside_for_the_test_are_left_out(tmp_path: Path) -> None:
     rows = [{"text": f"dull {number}", "label": number % 2} for number in range(60)]
     path = write_rows(tmp_path / "train.jsonl", rows)
     more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows] + [{"text": "fine"}])
@@ -58,7 +55,7 @@ def test_what_is_set_aside_to_test_on_is_left_out(tmp_path: Path) -> None:
     assert read_further(recipe, read_parts(recipe)).texts == ["fine"]
 
 
-def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
+def test_a_pair_is_left_out_if_both_texts_are_known(tmp_path: Path) -> None:
     rows = [{"text": text, "other": "x", "label": number % 2} for number, text in enumerate(["dull", "fine"] * 4)]
     path = write_rows(tmp_path / "train.jsonl", rows)
     other = write_rows(tmp_path / "other.jsonl", [{"text": "dull", "other": each} for each in ("x", "y")])
@@ -67,49 +64,32 @@ def test_of_a_pair_both_texts_must_be_known(tmp_path: Path) -> None:
     assert (unlabelled.texts, unlabelled.pairs) == (["dull"], ["y"])
 
 
-def test_the_teacher_is_nbsvm_on_tokens() -> None:
+def test_pseudo_labels_come_from_nbsvm_on_tokens() -> None:
     """Against scikit-learn's vectorizer on the same tokens, as text, two classes and three."""
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, 9, size=generator.integers(1, 30)) for _ in range(60)]
     texts = [" ".join(f"t{token}" for token in row) for row in rows]
     for count in (2, 3):
         labels = np.arange(60) % count
-        teacher = Teacher.taught_by(rows[:40], labels[:40], count)
+        predict = fit_on_tokens(rows[:40], labels[:40], count)
         examples = Examples([str(n) for n in range(60)], texts, None, labels, tuple("abc"[:count]))
-        expected = nbsvm(examples.subset(range(40)))(examples)
-        np.testing.assert_allclose(teacher.probabilities(rows), expected, atol=1e-5)
+        expected = fit_nbsvm(examples.subset(range(40)))(examples)
+        np.testing.assert_allclose(predict(rows), expected, atol=1e-5)
 
 
-def test_a_teacher_that_reads_whole_texts_labels_those_without_labels(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_nbsvm_reads_uncut_texts_and_the_network_cut_ones(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     long = "dull" + " two three" * 5
     settings = settings_with(tmp_path, [long, "fine two"], max_length=8).model_copy(update={"max_length": 10})
     training = read_examples(settings, "train")
     training.texts[0] = long + " two"
     unlabelled = read_unlabelled(settings, [training])
-    encoded = encode_and_teach(settings, tokenizer, training, unlabelled)
-    assert encoded.taught == 2
+    encoded = encode_with_pseudo_labels(settings, tokenizer, training, unlabelled)
+    assert encoded.num_pseudo_labelled == 2
     assert encoded.lengths.tolist() == [8, 4, 10] + [4] * 7
     np.testing.assert_array_equal(encoded.ids[0], encode_examples(tokenizer, unlabelled, 8, "head_tail").ids[0])
     np.testing.assert_array_equal(encoded.labels[2:], np.eye(2)[training.labels])
     rows = [encode_examples(tokenizer, examples, 99).ids for examples in (training, unlabelled)]
-    expected = Teacher.taught_by(rows[0], training.labels, 2).probabilities(rows[1])
+    expected = fit_on_tokens(rows[0], training.labels, 2)(rows[1])
     np.testing.assert_allclose(encoded.labels[:2], expected, rtol=1e-6)
     assert encoded.labels[:2].argmax(1).tolist() == [0, 1]
     assert encoded.labels.dtype == np.float32
-
-
-def test_probabilities_are_labels() -> None:
-    logits, sure = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
-    task = Task("classification", ("a", "b", "c"), class_weights=(1.0, 2.0, 0.5), label_smoothing=0.1)
-    torch.testing.assert_close(task.loss(logits, F.one_hot(sure, 3).float()), task.loss(logits, sure))
-    unsure = torch.rand(5, 3).softmax(-1)
-    expected = -(unsure * logits.log_softmax(-1)).sum()
-    torch.testing.assert_close(Task("classification", ("a", "b", "c")).loss(logits, unsure), expected)
-    batch = {"labels": unsure}
-    objective = TaskObjective(task)
-    assert objective.counts(batch) == {"num_items_in_batch": 5}
-    right = (logits.argmax(1) == unsure.argmax(1)).float().mean()
-    measured = objective.measure(TaskOutput(torch.tensor(0.0), logits), batch, {"num_items_in_batch": 5})
-    assert measured["accuracy"] == right

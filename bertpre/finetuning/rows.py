@@ -1,0 +1,103 @@
+"""Rows of a labelled split as they are written: texts, second texts, and labels that are not interpreted yet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertpre.data.cleaning import clean_text
+from bertpre.data.corpus import open_table
+from bertpre.errors import UserError
+from bertpre.finetuning.glue import open_glue
+
+if TYPE_CHECKING:
+    from bertpre.recipe import Finetune
+
+Row = tuple[Any, ...]  # text, second text where there are pairs, label or labels
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Cleaned texts (lists of words in the task `tokens`), second texts, and labels as they are written.
+
+    With several label columns a label is a list, one value for each column. `class_names` are the dataset's own.
+    `place` says where the rows come from; messages begin with it.
+    """
+
+    place: str
+    ids: list[str]
+    texts: list[Any]
+    pairs: list[str] | None
+    labels: list[Any]
+    class_names: list[str] | None = None
+
+    def refuse(self, is_bad: Sequence[bool], problem: str) -> None:
+        """Raise UserError if a row is bad; the message names the first one and counts them."""
+        if count := sum(is_bad):
+            first = self.ids[list(is_bad).index(True)]
+            who = f"example {first} has" if count == 1 else f"{count} examples (the first is {first}) have"
+            raise UserError(f"{self.place}: {who} {problem}")
+
+
+def read_rows(settings: "Finetune", path: str, split: str, limit: int | None = None, with_labels: bool = True) -> Rows:
+    """Read and clean the rows of a split; `limit` rows are spread evenly over it, as it may be sorted by label.
+
+    Raises UserError if a column is missing, there are no rows, or a text is empty or not text.
+    """
+    place = f"finetune: {path} (split {split})"
+    label_columns = settings.label_column if isinstance(settings.label_column, list) else [settings.label_column]
+    ids, rows, class_names = read_columns(settings, path, split, label_columns if with_labels else [])
+    if limit is not None and limit < len(rows):
+        kept = np.linspace(0, len(rows) - 1, limit).astype(int)
+        ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
+    if not rows:
+        raise UserError(f"{place} holds no text")
+    texts = [text_in(row[0], settings.task, place, "text_column") for row in rows]
+    texts = texts if settings.task == "tokens" else list(map(clean_text, texts))
+    has_pairs, pairs = settings.text_pair_column is not None, None
+    if has_pairs:
+        pairs = [clean_text(text_in(row[1], settings.task, place, "text_pair_column")) for row in rows]
+    written = [list(row[1 + has_pairs :]) for row in rows]
+    labels = written if len(label_columns) > 1 or not with_labels else [label for (label,) in written]
+    found = Rows(place, ids, texts, pairs, labels, class_names)
+    empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
+    found.refuse(empty, "no text in it; leave such examples out")
+    return found
+
+
+def read_columns(
+    settings: "Finetune", path: str, split: str, label_columns: list[str]
+) -> tuple[list[str], list[Row], list[str] | None]:
+    """Ids and values of all rows, and the dataset's own class names; `split` may join several splits with a +."""
+    columns = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
+    columns = [(key, column) for key, column in columns if column is not None]
+    columns += [("label_column", column) for column in label_columns]
+    ids, rows, class_names = [], [], None
+    for part in split.split("+"):
+        source = path, settings.name, part, "finetune"
+        table = open_glue(*source) or open_table(*source)
+        part_rows = list(table.rows(columns))
+        ids += [f"{part}/{number}" for number in range(len(part_rows))]
+        rows += part_rows
+        if label_columns:
+            class_names = label_columns if len(label_columns) > 1 else table.class_names(label_columns[0])
+    return ids, rows, class_names
+
+
+def text_in(value: Any, task: str, place: str, key: str) -> str | list[str]:
+    """The text in a column; in the task `tokens` its words, given as a list or with spaces.
+
+    Raises UserError for anything else.
+    """
+    is_words = task == "tokens"
+    if not isinstance(value, str | None) and not (is_words and isinstance(value, list)):
+        raise UserError(f"{place}: {key} holds {type(value).__name__}, not {'words' if is_words else 'text'}")
+    return list(map(str, items_of(value))) if is_words else value or ""
+
+
+def items_of(value: Any) -> list[Any]:
+    """Words or labels as a list: a list as it is, text split at its spaces, a number alone, none for None."""
+    if isinstance(value, int | float):
+        return [value]
+    return value.split() if isinstance(value, str) else list(value or [])

@@ -1,0 +1,99 @@
+"""Classifiers of several seeds: each is trained once and kept, and the best one in validation is the run's."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertpre.files import write_text
+from bertpre.finetuning.examples import Examples
+from bertpre.finetuning.fit import FineTuning, goodness
+from bertpre.finetuning.loading import load_classifier
+from bertpre.finetuning.scores import score, spread
+from bertpre.recipe import Finetune, Recipe, flatten
+from bertpre.run_directory import FREE
+from bertpre.training.trackers import start_trackers
+
+FIGURES = "figures.json"  # beside a seed's classifier
+
+
+def recipe_fingerprint(recipe: Recipe) -> str:
+    """A hash of the keys that a fine-tuning or its measurement depends on; `finetune.seeds` is not one of them."""
+    keys = flatten(recipe.model_dump(include={"seed", "tokenizer", "model", "training", "finetune", "evaluate"}))
+    binding = {key: value for key, value in keys.items() if key not in (*FREE, "finetune.seeds")}
+    return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def seeds_of(recipe: Recipe) -> range:
+    """The seeds of the recipe's classifiers."""
+    return range(recipe.seed, recipe.seed + recipe.finetune.seeds)
+
+
+def seed_folder(recipe: Recipe, seed: int) -> Path:
+    """Where the classifier of one of several seeds is kept."""
+    return Path(recipe.output_dir) / "seeds" / str(seed)
+
+
+def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
+    """Train and save the classifier of one seed, or take it from `seeds/` if it is finished; returns its metrics."""
+    recipe, is_main = tuning.recipe, tuning.accelerator.is_main_process
+    run, has_several = Path(recipe.output_dir), recipe.finetune.seeds > 1
+    folder = seed_folder(recipe, seed) if has_several else run / "finetuned"
+    fingerprint = recipe_fingerprint(recipe)
+    if has_several and (folder / FIGURES).exists():
+        kept = json.loads((folder / FIGURES).read_text())
+        if kept["recipe"] == fingerprint:
+            tuning.accelerator.print(f"finetune: seed {seed} is finished")
+            return kept["figures"]
+    stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
+    name = stage.replace(" ", "-")
+    trackers = start_trackers(run, name, recipe.training, recipe.model_dump()) if is_main else []
+    classifier, metrics = tuning.fit(seed, stage, trackers)
+    if is_main:
+        classifier.model.save_pretrained(folder)
+        classifier.tokenizer.save_pretrained(folder)
+        if has_several:
+            write_text(folder / FIGURES, json.dumps({"recipe": fingerprint, "figures": metrics}, indent=2))
+    tuning.accelerator.wait_for_everyone()
+    return metrics
+
+
+def best_of(each: list[dict[str, Any]], settings: Finetune) -> int:
+    """Which seed's classifier is the best in validation; the first one without validation."""
+    if not settings.has_validation:
+        return 0
+    return int(np.argmax([goodness(metrics["validation"], settings.best_by) for metrics in each]))
+
+
+def spread_of(each: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over the seeds of every validation metric."""
+    rows = [metrics.get("validation", {}) for metrics in each]
+    return {name: spread([row[name] for row in rows]) for name in rows[0] if name != "examples"}
+
+
+def keep_classifier(recipe: Recipe, seed: int) -> None:
+    """Make one seed's classifier the run's."""
+    target = Path(recipe.output_dir) / "finetuned"
+    partial = target.with_name("finetuned.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(seed_folder(recipe, seed), partial, ignore=shutil.ignore_patterns(FIGURES))
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def measure_seeds(recipe: Recipe, test: Examples, kept: int, metrics_of_kept: dict[str, Any]) -> dict[str, Any]:
+    """Mean, standard deviation and values of the test metrics over the classifiers of all seeds.
+
+    The run's own classifier, of the seed `kept`, was measured before.
+    """
+    rows = []
+    for seed in seeds_of(recipe):
+        metrics = metrics_of_kept
+        if seed != kept:
+            labels, outputs = load_classifier(recipe, seed_folder(recipe, seed), test.classes).apply(test)
+            metrics = score(recipe.finetune.task, labels, outputs, test.classes)
+        rows.append({name: value for name, value in metrics.items() if isinstance(value, float)})
+    return {name: spread([row[name] for row in rows]) for name in rows[0]}

@@ -1,0 +1,114 @@
+"""Examples as token ids: truncation, pairs, labelled words, padding."""
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from bertpre.data.tokenizer import learn_tokenizer
+from bertpre.finetuning.encoding import (
+    EncodedExamples,
+    Template,
+    collate,
+    encode_examples,
+    encodings_of_words,
+    in_slices,
+)
+from tests.unit.test_examples import examples_of
+
+WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return learn_tokenizer(iter([" ".join(WORDS)] * 3), 192, lowercase=True, max_length=64)
+
+
+@pytest.mark.parametrize(("truncation", "kept"), [("head", (0, 8)), ("tail", (56, 64)), ("head_tail", (0, 2, 58, 64))])
+def test_truncation_keeps_the_chosen_ends(
+    truncation: str, kept: tuple[int, ...], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    (row,) = encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 10, truncation).ids
+    expected = [word for start, end in zip(kept[::2], kept[1::2], strict=True) for word in WORDS[start:end]]
+    assert tokenizer.convert_ids_to_tokens(row.tolist()) == ["[CLS]", *expected, "[SEP]"]
+
+
+def test_truncation_and_padding_in_the_tokenizers_file_are_ignored(tokenizer: PreTrainedTokenizerBase) -> None:
+    expected = encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 20).ids[0]
+    template = Template.of(tokenizer, pairs=False)
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokenizer.backend_tokenizer.enable_padding(length=8)
+    assert Template.of(tokenizer, pairs=False) == template
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    assert encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 20).ids[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
+@pytest.mark.parametrize("length", [0, 1, 8, 9])
+def test_a_text_that_fits_is_not_cut(truncation: str, length: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    (row,) = encode_examples(tokenizer, examples_of([" ".join(WORDS[:length])]), 10, truncation).ids
+    assert len(row) == min(length + 2, 10)
+    if length <= 8:
+        assert tokenizer.convert_ids_to_tokens(row.tolist()) == ["[CLS]", *WORDS[:length], "[SEP]"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 4), (20, 3), (3, 20), (20, 20), (0, 20), (9, 8)])
+def test_a_pair_is_encoded_as_by_the_tokenizer(first: int, second: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    one, other = " ".join(WORDS[:first]), " ".join(WORDS[30 : 30 + second])
+    encoded = encode_examples(tokenizer, examples_of([one], [other]), 20)
+    expected = tokenizer(one, other)
+    if first + second + 3 <= 20:
+        assert encoded.ids[0].tolist() == expected["input_ids"]
+        assert encoded.segments[0].tolist() == expected["token_type_ids"]
+        return
+    assert len(encoded.ids[0]) == 20  # full, and only the longer text has lost something
+    counts = [int((encoded.segments[0] == 0).sum()) - 2, int((encoded.segments[0] == 1).sum()) - 1]
+    assert all(count == length or count >= 8 for count, length in zip(counts, (first, second), strict=True))
+
+
+def test_words_have_their_label_at_their_first_token(tokenizer: PreTrainedTokenizerBase) -> None:
+    examples = examples_of([["aa", "abac", "ad", "ae"]], labels=[np.array([1, 0, 1, 1])])
+    encoded = encode_examples(tokenizer, examples, 6)
+    tokens = tokenizer.convert_ids_to_tokens(encoded.ids[0].tolist())
+    assert tokens[0], tokens[-1] == ("[CLS]", "[SEP]")
+    assert len(tokens) == 6
+    labels = dict(zip(tokens, encoded.labels[0].tolist(), strict=True))
+    assert labels["[CLS]"] == labels["[SEP]"] == -100
+    assert labels["aa"] == 1
+    inner = [label for token, label in labels.items() if token.startswith("##")]
+    assert inner
+    assert set(inner) == {-100}
+
+
+def test_a_batch_is_padded_and_masked() -> None:
+    rows = [np.array([2, 9, 3]), np.array([2, 3])]
+    batch = collate(EncodedExamples(rows, None, np.array([1, 0])), [0, 1], 4, pad_token_id=7)
+    assert batch["input_ids"].tolist() == [[2, 9, 3, 7], [2, 3, 7, 7]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+    assert batch["labels"].tolist() == [1, 0]
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+    segments = [np.array([0, 0, 1]), np.array([0, 1])]
+    batch = collate(EncodedExamples(rows, segments, [np.array([1, 0, 1]), np.array([1, 1])]), [1], 3, pad_token_id=7)
+    assert batch["token_type_ids"].tolist() == [[0, 1, 0]]
+    assert batch["labels"].tolist() == [[1, 1, -100]]
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (3, 3), (7, 3)])
+def test_slices_cover_everything_once(count: int, size: int) -> None:
+    items = list(range(count))
+    assert [item for part in in_slices(count, size) for item in items[part]] == items
+
+
+def test_words_stay_separate_with_every_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    words = ["saw", "\u200b", "oslo"]  # the second one is nothing to the tokenizer
+    (encoding,) = encodings_of_words(tokenizer, [words])
+    plain = tokenizer.backend_tokenizer.encode(["saw", "?", "oslo"], is_pretokenized=True, add_special_tokens=False)
+    assert (encoding.ids, encoding.word_ids) == (plain.ids, plain.word_ids)
+
+    bytes_of = Tokenizer(models.BPE())
+    bytes_of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_of.train_from_iterator(["saw saw oslo oslo saw"] * 9, trainers.BpeTrainer(vocab_size=300))
+    (encoding,) = encodings_of_words(PreTrainedTokenizerFast(tokenizer_object=bytes_of), [["saw", "oslo", "saw"]])
+    assert encoding.ids == bytes_of.encode("saw oslo saw").ids
+    assert set(encoding.word_ids) == {0, 1, 2}

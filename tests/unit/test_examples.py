@@ -1,0 +1,294 @@
+"""Labelled examples: reading, what labels mean, and what is refused."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertpre.data import sample
+from bertpre.errors import UserError
+from bertpre.finetuning.examples import Examples, read_examples
+from bertpre.finetuning.labels import LabelEncoder
+from bertpre.finetuning.rows import Rows
+from bertpre.finetuning.splits import read_parts
+from bertpre.recipe import Finetune, Recipe
+
+
+def examples_of(texts: list[Any], pairs: list[str] | None = None, labels: Any = None) -> Examples:
+    labels = np.arange(len(texts)) % 2 if labels is None else labels
+    return Examples([f"train/{number}" for number in range(len(texts))], texts, pairs, labels, ("no", "yes"))
+
+
+def recipe_of(**options: Any) -> Recipe:
+    return Recipe(output_dir="out", finetune={"path": "sample", "init": "a/model", **options})
+
+
+def write_rows(file: Path, rows: list[dict[str, Any]]) -> str:
+    """Rows as JSONL, CSV, TSV or Parquet, by the file's ending."""
+    if file.suffix == ".jsonl":
+        file.write_text("\n".join(map(json.dumps, rows)))
+    elif file.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    else:
+        pd.DataFrame(rows).to_csv(file, index=False, sep="\t" if file.suffix == ".tsv" else ",")
+    return str(file)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize(
+    ("labels", "classes", "numbers"),
+    [
+        ([0, 1, 0], ("0", "1"), [0, 1, 0]),
+        ([5, 3, 10], ("3", "5", "10"), [1, 0, 2]),
+        (["good", "bad", "good"], ("bad", "good"), [1, 0, 1]),
+        ([True, False, True], ("False", "True"), [1, 0, 1]),
+    ],
+)
+def test_classes_are_the_values_found(
+    suffix: str, labels: list[Any], classes: tuple[str, ...], numbers: list[int], tmp_path: Path
+) -> None:
+    rows = [{"body": f"text {number}", "stars": label} for number, label in enumerate(labels)]
+    settings = Finetune(path=write_rows(tmp_path / f"a{suffix}", rows), text_column="body", label_column="stars")
+    read = read_examples(settings, "train")
+    assert (read.classes, read.labels.tolist()) == (classes, numbers)
+    assert read.texts == ["text 0", "text 1", "text 2"]
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "numbers"),
+    [
+        (["bad", "good"], [0, 1], [0, 1]),
+        (["good", "bad"], ["bad", "good"], [1, 0]),
+        (["1", "2", "3"], [3, 1], [2, 0]),  # a name goes before a number
+        (["-1", "0", "1"], [-1, 1], [0, 2]),
+    ],
+)
+def test_the_recipe_names_the_classes(names: list[str], labels: list[Any], numbers: list[int], tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"text": f"t {label}", "label": label} for label in labels])
+    read = read_examples(Finetune(path=path, label_names=names), "train")
+    assert (read.classes, read.labels.tolist()) == (tuple(names), numbers)
+
+
+def test_the_dataset_names_the_classes(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["dull", "fine"])})
+    data = Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    data.to_parquet(str(tmp_path / "train.parquet"))
+    for path in (tmp_path, tmp_path / "train.parquet"):
+        read = read_examples(Finetune(path=str(path)), "train")
+        assert (read.classes, read.labels.tolist()) == (("dull", "fine"), [1, 0])
+    renamed = read_examples(Finetune(path=str(tmp_path), label_names=["bad", "good"]), "train")
+    assert (renamed.classes, renamed.labels.tolist()) == (("bad", "good"), [1, 0])
+
+
+def test_the_recipe_may_reorder_the_datasets_names(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["spam", "ham", "unsure"])})
+    Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features).to_parquet(tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    read = read_examples(Finetune(path=path, label_names=["ham", "spam"]), "train")
+    assert (read.classes, read.labels.tolist()) == (("ham", "spam"), [1, 0])
+    other = ["spam", "fine", "doubtful"]
+    assert read_examples(Finetune(path=path, label_names=other), "train").labels.tolist() == [0, 1]
+    with pytest.raises(UserError, match=r"label_names \(ham, junk\) mixes the dataset's names \(spam, ham, unsure\)"):
+        read_examples(Finetune(path=path, label_names=["ham", "junk"]), "train")
+
+
+def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Path) -> None:
+    rows = [{"text": "t", "label": row} for row in ([0, 1], [1, 0])]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")
+    assert read.labels.tolist() == [[0, 1], [1, 0]]
+    ragged = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": row} for row in ([0, 1], [1])])
+    with pytest.raises(UserError, match=r"example train/1 has a label outside the classes \(0, 1\)"):
+        read_examples(Finetune(path=ragged, task="multi_label"), "train", path=ragged, encoder=read.encoder)
+    lists = read_examples(Finetune(path=ragged, task="multi_label"), "train")
+    assert lists.labels.tolist() == [[1, 1], [0, 1]]
+    longer = write_rows(tmp_path / "c.jsonl", [{"text": "t", "label": row} for row in ([0, 1], [1, 0, 0])])
+    lists = read_examples(Finetune(path=longer, task="multi_label"), "train")
+    assert lists.labels.tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
+def test_lists_of_0_and_1_have_one_number_for_each_class(names: list[str] | None, tmp_path: Path) -> None:
+    rows = [{"text": f"t{row}", "label": row} for row in ([0, 1, 0], [1, 1, 0], [0, 0, 1])]
+    settings = Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label", label_names=names)
+    read = read_examples(settings, "train")
+    assert read.classes == tuple(names or ("0", "1", "2"))
+    assert read.labels.tolist() == [row["label"] for row in rows]
+    other = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": [0, 0, 1]}])
+    assert read_examples(settings, "train", path=other, encoder=read.encoder).labels.tolist() == [[0, 0, 1]]
+    with pytest.raises(UserError, match="labels are lists of 3 zeros and ones, but there are 2 classes"):
+        read_examples(settings.model_copy(update={"label_names": ["a", "b"]}), "train")
+
+
+def test_the_training_split_decides_what_numbers_mean(tmp_path: Path) -> None:
+    stars = ["1", "2", "3"]
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in (0, 1, 2)])
+    other = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": label} for label in (1, 2)])
+    settings = Finetune(path=path, label_names=stars)
+    read = read_examples(settings, "train")
+    assert read.labels.tolist() == [0, 1, 2]
+    assert read_examples(settings, "train", path=other, encoder=read.subset([2, 0]).encoder).labels.tolist() == [1, 2]
+    named = read_examples(settings, "train", path=other)  # these alone would be names
+    assert named.labels.tolist() == [0, 1]
+    with pytest.raises(UserError, match=r"outside the classes \(1, 2, 3\): 0"):
+        read_examples(settings, "train", path=path, encoder=named.encoder)
+
+
+def test_null_and_na_are_ordinary_texts_and_classes_in_tables(tmp_path: Path) -> None:
+    rows = [{"text": "null", "label": "None"}, {"text": "NA", "label": "Billing"}]
+    for place in (write_rows(tmp_path / "train.csv", rows), str(tmp_path)):  # the file, and its folder
+        read = read_examples(Finetune(path=place), "train")
+        assert (read.texts, read.classes) == (["null", "NA"], ("Billing", "None"))
+    numbers = write_rows(tmp_path / "b.tsv", [{"text": "t", "label": label} for label in (1, 0, "NA")])
+    with pytest.raises(UserError, match="beside numbers there is the label 'NA', which usually marks a missing value"):
+        read_examples(Finetune(path=numbers), "train")
+
+
+def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n')
+    with pytest.raises(UserError, match="a quotation mark, which closes in another row only"):
+        read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
+    (tmp_path / "title.tsv").write_text('title\ttext\tlabel\n"Up\tfine\t1\n"So-so\tdull\t0\nUp\tfine\t1\n')
+    for path in (tmp_path / "title.tsv", tmp_path / "t*.tsv"):  # in a column that is not asked for
+        with pytest.raises(UserError, match="finetune.path: .* closes in another row only"):
+            read_examples(Finetune(path=str(path)), "train")
+    rows = [{"text": 'he said "no",\n\tthen left', "label": 0}, {"text": "a\ttab", "label": 1}]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "b.tsv", rows)), "train")
+    assert [text.split() for text in read.texts] == [row["text"].split() for row in rows]
+
+
+@pytest.mark.parametrize("task", ["classification", "multi_label"])
+def test_class_names_that_are_numbers_are_not_indices(task: str, tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+
+    stars = ClassLabel(names=["1", "2", "3", "4", "5"])
+    is_list = task == "multi_label"
+    features = Features({"text": Value("string"), "label": Sequence(stars) if is_list else stars})
+    labels = [[number] for number in range(5)] if is_list else list(range(5))
+    Dataset.from_dict({"text": list("abcde"), "label": labels}, features=features).to_parquet(tmp_path / "a.parquet")
+    read = read_examples(Finetune(path=str(tmp_path / "a.parquet"), task=task), "train")
+    assert read.classes == ("1", "2", "3", "4", "5")
+    assert read.labels.tolist() == (np.eye(5).tolist() if is_list else labels)
+
+
+def test_a_label_missing_in_training_is_outside_the_classes(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.csv", [{"text": "t", "label": label} for label in (1, 2, 5)])
+    other = write_rows(tmp_path / "b.csv", [{"text": "t", "label": 0}])
+    settings = Finetune(path=path)
+    training = read_examples(settings, "train")
+    assert training.classes == ("1", "2", "5")
+    with pytest.raises(UserError, match=r"outside the classes \(1, 2, 5\): 0"):
+        read_examples(settings, "train", path=other, encoder=training.encoder)
+
+
+def test_a_number_and_the_same_number_as_text_are_one_class(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"text": "t", "label": ["a", label]}) for label in ("1", "2")))
+    read = read_examples(Finetune(path=str(path), task="multi_label"), "train")
+    assert read.classes == ("1", "2", "a")
+    rows = Rows("here", list("abcd"), list("abcd"), None, [1, "1", 2.0, "b"])
+    encoder = LabelEncoder.fit(Finetune(path=str(path)), rows)
+    assert encoder.classes == ("1", "2", "b")
+    assert encoder.encode(rows).tolist() == [0, 0, 1, 2]
+
+
+def test_the_embedded_corpus_has_class_names() -> None:
+    read = read_examples(Finetune(path="sample"), "test", limit=5)
+    assert read.classes == sample.CLASSES
+
+
+def test_every_task_is_read(tmp_path: Path) -> None:
+    rows = [
+        {
+            "a": "one",
+            "b": "two",
+            "score": 0.5,
+            "tags": ["x", "z"],
+            "x": 1,
+            "y": 0,
+            "w": ["U", "N"],
+            "ner": ["O", "B-L"],
+        },
+        {"a": "three", "b": "four", "score": 4, "tags": [], "x": 0, "y": 1, "w": ["sat"], "ner": ["O"]},
+    ]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    pairs = Finetune(path=path, task="regression", text_column="a", text_pair_column="b", label_column="score")
+    read = read_examples(pairs, "train")
+    assert (read.texts, read.pairs, read.labels.tolist()) == (["one", "three"], ["two", "four"], [0.5, 4.0])
+    sets = read_examples(Finetune(path=path, task="multi_label", text_column="a", label_column="tags"), "train")
+    assert (sets.classes, sets.labels.tolist()) == (("x", "z"), [[1, 1], [0, 0]])
+    columns = Finetune(path=path, task="multi_label", text_column="a", label_column=["x", "y"])
+    assert read_examples(columns, "train").labels.tolist() == [[1, 0], [0, 1]]
+    words = read_examples(Finetune(path=path, task="tokens", text_column="w", label_column="ner"), "train")
+    assert words.texts == [["U", "N"], ["sat"]]
+    assert (words.classes, [row.tolist() for row in words.labels]) == (("B-L", "O"), [[1, 0], [1]])
+
+
+def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": int(number >= 50)} for number in range(100)]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "sorted.csv", rows)), "train", limit=10)
+    assert read.labels.tolist() == [0] * 5 + [1] * 5
+    assert (read.texts[0], read.texts[-1]) == ("text 0", "text 99")
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "words"),
+    [
+        ({}, [0, -1, -1], "there is a label -1, which marks a hidden label on the Hub"),
+        ({"label_names": ["a", "b"]}, [0, 1, 2], "example train/2 has a label outside the classes (a, b): 2"),
+        ({"label_names": ["a", "b"]}, ["a", "c", "c"], "2 examples (the first is train/1) have a label outside"),
+        ({}, [0.5, 1.0, 0.0], "numbers with fractions are for finetune.task=regression"),
+        ({}, [1, 1, 1], "has one class only (1)"),
+        ({}, [1, None, 0], "example train/1 has no label"),
+        ({"task": "regression"}, [1.0, math.nan, 2.0], "example train/1 has no label"),
+        ({"task": "regression"}, ["1", "inf", "2"], "example train/1 has a label that is not a finite number"),
+        ({"task": "regression"}, [2, 2, 2], "has one label only (2)"),
+        ({"task": "tokens"}, ["A", "A B", "B"], "example train/1 has not as many labels as words"),
+        ({"task": "tokens"}, ["A", "A", "A"], "has one class only (A)"),
+        ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "example train/1 has a label outside"),
+        ({"task": "multi_label"}, [["a"], ["b", None], []], "example train/1 has no label"),
+        ({"task": "multi_label"}, [[], [], []], "no example has a label"),
+        ({"task": "tokens"}, [1, 0, 1], "label_column holds int, not a tag for each word"),
+        ({}, [["a"], ["b"], []], "label_column holds lists; set finetune.task to multi_label"),
+    ],
+)
+def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any], words: str, tmp_path: Path) -> None:
+    rows = [{"text": f"t{number}", "label": label} for number, label in enumerate(labels)]
+    with pytest.raises(UserError) as caught:
+        read_parts(recipe_of(path=write_rows(tmp_path / "a.jsonl", rows), validation_fraction=0, **options))
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_unusable_texts_are_refused(tmp_path: Path) -> None:
+    rows = [{"text": text, "label": number} for number, text in enumerate(["a", " ", None])]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    with pytest.raises(UserError, match=r"2 examples \(the first is train/1\) have no text in it"):
+        read_examples(Finetune(path=path), "train")
+    with pytest.raises(UserError, match="finetune.label_column: .* has no column 'stars'; its columns are text, label"):
+        read_examples(Finetune(path=path, label_column="stars"), "train")
+    with pytest.raises(UserError, match="finetune.text_pair_column: .* has no column 'b'"):
+        read_examples(Finetune(path=path, text_pair_column="b"), "train")
+    with pytest.raises(UserError, match="text_column holds int, not text"):
+        read_examples(Finetune(path=path, text_column="label", label_column="text"), "train")
+    with pytest.raises(UserError, match="text_column holds int, not words"):
+        read_examples(Finetune(path=path, task="tokens", text_column="label", label_column="text"), "train")
+
+
+def test_another_split_is_read_with_the_training_splits_encoder(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": "b"}])
+    settings = Finetune(path="sample")
+    encoder = LabelEncoder("classification", ("a", "b"))
+    assert read_examples(settings, "train", path=path, encoder=encoder).labels.tolist() == [1]
+    with pytest.raises(UserError, match="outside the classes"):
+        read_examples(settings, "train", path=path, encoder=replace(encoder, classes=("a", "c")))

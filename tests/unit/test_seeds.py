@@ -1,0 +1,32 @@
+"""Several seeds: which one is kept, and when a finished one is reused."""
+
+from typing import Any
+
+import pytest
+
+from bertpre.finetuning.seeds import best_of, recipe_fingerprint, seeds_of, spread_of
+from bertpre.recipe import Finetune, Recipe
+
+
+def recipe_with(**finetune: Any) -> Recipe:
+    return Recipe(output_dir="out", seed=5, finetune={"path": "sample", "init": "a/model", **finetune})
+
+
+def metrics_of(*values: float, metric: str = "accuracy") -> list[dict[str, Any]]:
+    return [{"validation": {metric: value, "examples": 9}} for value in values]
+
+
+def test_the_best_seed_in_validation_is_kept() -> None:
+    settings = Finetune(path="x")
+    assert best_of(metrics_of(0.5, 0.7, 0.6), settings) == 1
+    assert best_of(metrics_of(0.5, 0.3, 0.4, metric="loss"), Finetune(path="x", metric="loss")) == 1
+    assert best_of([{}, {}], Finetune(path="x", validation_fraction=0)) == 0
+    assert spread_of(metrics_of(0.5, 0.7))["accuracy"]["mean"] == pytest.approx(0.6)
+    assert spread_of([{}, {}]) == {}
+
+
+def test_a_seed_is_reused_until_a_key_changes_that_it_depends_on() -> None:
+    known = recipe_fingerprint(recipe_with())
+    assert recipe_fingerprint(recipe_with(seeds=3)) == known
+    assert recipe_fingerprint(recipe_with(learning_rate=1e-3)) != known
+    assert list(seeds_of(recipe_with(seeds=3))) == [5, 6, 7]
