@@ -52,7 +52,7 @@ def test_headline_rows_hold_each_value_and_what_to_compare_it_with() -> None:
 
 
 def test_seeds_words_and_the_bag_of_words_are_shown() -> None:
-    spread = {"values": [0.7, 0.8], "mean": 0.75, "deviation": 0.05}
+    spread = {"values": [0.7, 0.8], "mean": 0.75, "std": 0.05}
     more = {"seeds": {"accuracy": spread, "f1": spread}, "words": 9, "bag_of_words": {"accuracy": 0.625}}
     rows = dict(headline_rows({"evaluate": MEASURED | more}))
     assert rows["Test accuracy"] == (
