@@ -72,7 +72,7 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     frozen = [key for key in binding if stages.index(FIRST_READER[key.split(".")[0]]) <= last]
     if frozen:
         raise UserError(
-            f"output_dir: {kept.parent} was begun with another recipe, which differs in {', '.join(frozen)}; "
+            f"output_dir: {kept.parent} was started with another recipe, which differs in {', '.join(frozen)}; "
             "nothing was changed; restore the old values, or give another folder with output_dir=FOLDER; to start that "
             f"one from this run's model, add finetune.init={kept.parent} (fine-tune it again) or "
             f"training.init={kept.parent} tokenizer.path={kept.parent} (pretrain it further); "

@@ -99,7 +99,7 @@ def test_every_task_is_measured_and_averaged(
     assert run_here("suite", recipe) == 0  # what is finished is kept
     assert "finetune" not in capsys.readouterr().out
     assert run_here("suite", recipe, "finetune.epochs=2") == 2
-    assert "begun with another recipe, which differs in finetune.epochs" in capsys.readouterr().err
+    assert "started with another recipe, which differs in finetune.epochs" in capsys.readouterr().err
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
