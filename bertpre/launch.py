@@ -29,7 +29,7 @@ def start_missing_processes() -> None:
         processes, machines = int(options.get("num_processes", 1)), int(options.get("num_machines", 1))
     if machines > 1:
         raise UserError(
-            "accelerate launch: starts only one process per machine without a GPU; start this script on each with "
+            "without a GPU `accelerate launch` starts only one process per machine; start this script on each with "
             "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
         )
     if processes > 1:

@@ -45,6 +45,14 @@ def test_the_batches_fit_a_stock_model(blocks: list[str]) -> None:
     assert torch.isfinite(loss)
 
 
+@pytest.mark.parametrize("file", [DOCS.parent / "README.md", DOCS / "architecture.md"], ids=lambda file: file.name)
+def test_the_layout_shows_every_folder(file: Path) -> None:
+    tree = file.read_text(encoding="utf-8").partition("    bertpre/\n")[2]
+    shown = re.findall(r"^      (\w+)/", tree, re.MULTILINE)
+    package = DOCS.parent / "bertpre"
+    assert sorted(shown) == sorted(folder.parent.name for folder in package.glob("*/__init__.py"))
+
+
 def test_the_recipes_of_the_docs_load(tmp_path: Path) -> None:
     recipes = re.findall(r"```yaml\n(.*?)```", (DOCS / "finetuning.md").read_text(), re.DOTALL)
     assert len(recipes) == 2
