@@ -237,7 +237,7 @@ def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Pat
     assert tree_hash(tmp_path) == before
 
 
-def test_an_export_with_other_logits_is_refused(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_with_other_logits_is_refused(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(model: PreTrainedModel) -> PreTrainedModel:
         stock = convert(model)
         stock.bert.encoder.layer[1].output.dense.weight.data[3, 5] += 0.1
