@@ -1,4 +1,4 @@
-"""Export: the folders compute what the run's models compute, in a process that has no bertpre."""
+"""Exported folders give the logits of the run's models, in a process without bertpre."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def test_modernbert_loads_without_bertpre(tiny_modern_run: Path, tmp_path: Path)
 
 @pytest.fixture
 def no_code_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is saved after an export with code is without code again."""
+    """Models that later tests save carry no code, because the registration of an export is undone."""
     for registered in (BertPreConfig, *modeling_bertpre.AUTO_CLASSES.values()):
         monkeypatch.setattr(registered, "_auto_class", None)
 
@@ -187,7 +187,7 @@ def test_onnx_without_its_packages(tiny_run: Path, tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.iterdir())
 
 
-def test_names_of_labels_are_kept(tiny_run: Path, tmp_path: Path) -> None:
+def test_label_names_are_kept(tiny_run: Path, tmp_path: Path) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain", "finetune")
     file = run / "finetuned" / "config.json"
     named = {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
@@ -205,7 +205,7 @@ def test_run_without_classifier(tiny_run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_code_later")
-def test_classifier_of_a_stock_model_goes_along_as_it_is(tiny_run: Path, tmp_path: Path) -> None:
+def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_path: Path) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
     config = BertConfig(vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
     BertForSequenceClassification(config).save_pretrained(run / "finetuned")
@@ -237,7 +237,7 @@ def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Pat
     assert tree_hash(tmp_path) == before
 
 
-def test_another_model_is_not_handed_out(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_with_other_logits_is_refused(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(model: PreTrainedModel) -> PreTrainedModel:
         stock = convert(model)
         stock.bert.encoder.layer[1].output.dense.weight.data[3, 5] += 0.1

@@ -1,4 +1,4 @@
-"""Push: what arrives at a Hub of our own on loopback, the card, and the errors."""
+"""Push to a fake Hub on loopback: the files that arrive, the model card, the errors."""
 
 import base64
 import json
@@ -120,7 +120,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
     server.server_close()
 
 
-def test_stock_folder_and_card_arrive_and_the_card_is_right(
+def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
     tiny_modern_run: Path, hub: FakeHub, tmp_path: Path
 ) -> None:
     done = run_cli("push", tiny_modern_run, "someone/tiny", "--private")

@@ -82,7 +82,7 @@ def test_texts_are_escaped() -> None:
     assert "true &lt;p&gt;, predicted no (probability 98.7%); test/3" in shown and "a &lt; b" in shown
 
 
-def test_the_runs_own_row_stands_below_the_baselines() -> None:
+def test_the_runs_own_row_is_below_the_baselines() -> None:
     baseline = {"tf-idf": {"validation": None, "accuracy": 0.6, "f1": 0.4, "matthews": 0.2, "seconds": 3.0}}
     measured = results() | {"baseline": baseline}
     measured["evaluate"]["matthews"] = 0.3
