@@ -37,5 +37,7 @@ def test_the_best_epochs_weights_are_restored(metric: str, values: list[float], 
     ("values", "patience", "should_stop"),
     [([0.5, 0.4, 0.3], 2, True), ([0.5, 0.4], 2, False), ([0.4, 0.3, 0.5], 2, False), ([0.5, 0.4, 0.3], None, False)],
 )
-def test_patience_counts_epochs_without_improvement(values: list[float], patience: int | None, should_stop: bool) -> None:
+def test_patience_counts_epochs_without_improvement(
+    values: list[float], patience: int | None, should_stop: bool
+) -> None:
     assert measured(values, patience=patience)[0].should_stop() == should_stop
