@@ -60,6 +60,9 @@ def test_every_document_is_in_one_split_in_order(tmp_path: Path) -> None:
     assert [document for document in expected if document in set(validation)] == validation
     assert len(train) + len(validation) == len(expected) == len({*train, *validation})
     assert 8 <= len(validation) <= 40  # four standard deviations around 24
+    other = builder(tmp_path / "other", run.sources, seed=4)
+    other.build()
+    assert set(stored(other, "validation")) != set(validation)
     tokens = np.concatenate([np.array(document) for document in train])
     shares = np.bincount(tokens)[np.unique(tokens)] / len(tokens)
     manifest = read_store_manifest(run.store)
