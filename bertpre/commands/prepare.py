@@ -15,9 +15,9 @@ from bertpre.run_directory import claim, is_finished, model_of, write_results
 
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
-    "clean": "this share is cleaned; when all are, bertpre prepare --merge",
-    "choose": "the vocabulary is learned; now run the jobs again with --shard, then --merge",
-    "encode": "this share is encoded; when all are, bertpre prepare --merge",
+    "clean": "this share is cleaned; when all shares are, run bertpre prepare RECIPE --merge",
+    "choose": "the vocabulary is learned; run the jobs again with --shard, then --merge",
+    "encode": "this share is encoded; when all shares are, run bertpre prepare RECIPE --merge",
 }
 
 
