@@ -15,9 +15,9 @@ from bertpre.run_directory import claim, is_finished, model_of, write_results
 
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
-    "clean": "this share is cleaned; when all are, bertpre prepare --merge",
-    "choose": "the vocabulary is learned; now run the jobs again with --shard, then --merge",
-    "encode": "this share is encoded; when all are, bertpre prepare --merge",
+    "clean": "this share is cleaned; when all shares are, run bertpre prepare RECIPE --merge",
+    "choose": "the vocabulary is learned; run the jobs again with --shard, then --merge",
+    "encode": "this share is encoded; when all shares are, run bertpre prepare RECIPE --merge",
 }
 
 
@@ -53,16 +53,16 @@ def refuse_impossible(recipe: Recipe) -> None:
     if recipe.corpus is None:
         raise UserError("corpus: this recipe has no corpus section; give the text to pretrain on with corpus.path=...")
     if recipe.corpus.near_duplicates and find_spec("rensa") is None:
-        raise UserError("corpus.near_duplicates needs the package rensa: pip install 'bertpre[dedup]'")
+        raise UserError("corpus.near_duplicates: the package rensa is missing; pip install 'bertpre[dedup]'")
     if recipe.prepare.engine == "ray" and find_spec("ray") is None:
-        raise UserError("prepare.engine=ray needs the package ray: pip install 'bertpre[ray]'")
+        raise UserError("prepare.engine: the package ray is missing; pip install 'bertpre[ray]'")
 
 
 def read_share(shard: str) -> tuple[int, int]:
     """Job number (from 0) and number of jobs of "2/8"; raises UserError for anything else."""
     job, _, jobs = shard.partition("/")
     if not (job.isdigit() and jobs.isdigit() and 1 <= int(job) <= int(jobs)):
-        raise UserError(f"--shard {shard!r}: write JOB/JOBS, from 1/8 to 8/8")
+        raise UserError(f"--shard {shard!r}: write JOB/JOBS, for example 1/8 to 8/8")
     return int(job) - 1, int(jobs)
 
 

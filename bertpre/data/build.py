@@ -88,7 +88,7 @@ class StoreBuilder:
 
     @property
     def workspace(self) -> Workspace:
-        """What the steps hand over to each other."""
+        """The partial files that the steps pass on to each other."""
         return Workspace(self.folder / "data.partial")
 
     def build(self) -> None:
@@ -118,17 +118,18 @@ class StoreBuilder:
 
     def clean(self, job: int = 0, jobs: int = 1) -> None:
         """Step 1: clean this job's parts; each job reads the whole corpus, which costs little beside the rest."""
-        counts = {"parts": 0, "held_out": 0}
+        sources, counts = [("parts", source) for source in self.sources], {"parts": 0, "held_out": 0}
+        if self.held_out is not None:
+            sources.append(("held_out", self.held_out))
 
         def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
-            sources = [("parts", source) for source in self.sources]
-            for kind, source in sources + [("held_out", self.held_out)] * (self.held_out is not None):
+            for kind, source in sources:
                 options = CleanOptions(self.min_characters, source.weight, self.seed, self.near_duplicates)
                 texts = (document.text for document in source.documents())
-                for part in cut_into_parts(texts, self.part_characters):
+                for part_texts in cut_into_parts(texts, self.part_characters):
                     number = sum(counts.values())
                     if number % jobs == job:
-                        yield self.workspace.part(number), part, options
+                        yield self.workspace.part(number), part_texts, options
                     counts[kind] += 1
 
         self.workspace.folder.mkdir(exist_ok=True)

@@ -21,8 +21,9 @@ def plan_examples(
     short_seq_prob: float = 0.1,
     random_next_prob: float = 0.5,
 ) -> np.ndarray:
-    """Cut the documents of a shard into examples of a kind: `nsp` (`plan_pairs`), `sop` (`plan_swaps`) or `none`
-    (`plan_packed`). With `sop`, `random_next_prob` is the probability of swapped segments.
+    """Cut the documents of a shard into examples: `nsp` is `plan_pairs`, `sop` is `plan_swaps`, `none` `plan_packed`.
+
+    With `sop`, `random_next_prob` is the probability of swapped segments.
     """
     if kind == "none":
         return plan_packed(sentences, documents, max_length, generator)

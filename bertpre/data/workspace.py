@@ -109,7 +109,7 @@ class Workspace:
         file = self.folder / "parts.json"
         if not file.exists():
             run = self.folder.parent
-            raise UserError(f"nothing to merge in {run}: run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
+            raise UserError(f"{run}: nothing to merge; run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
         counts = json.loads(file.read_text())
         parts = [self.part(number) for number in range(counts["parts"] + counts["held_out"])]
         refuse_unfinished([part for part in parts if part.facts("clean") is None])
@@ -134,4 +134,5 @@ def refuse_unfinished(parts: list[Part]) -> None:
     """Raise UserError where there are parts that no job has finished."""
     if parts:
         numbers = ", ".join(str(part.number) for part in parts[:10]) + (", ..." if len(parts) > 10 else "")
-        raise UserError(f"{len(parts)} parts are not done ({numbers}): run the jobs again; finished parts are kept")
+        folder = parts[0].folder
+        raise UserError(f"{folder}: {len(parts)} parts are not done ({numbers}); run their jobs again")

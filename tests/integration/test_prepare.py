@@ -102,7 +102,7 @@ def test_an_impossible_share_is_refused(shard: str, tiny_recipe: Path) -> None:
 def test_an_interrupted_prepare_resumes_to_the_same_bytes(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:
     whole, target = prepare("whole", "prepare.workers=1"), tmp_path / "killed"
     arguments = (tiny_recipe, f"output_dir={target}", "prepare.workers=1")
-    for write in (8, 40, 75):  # while parts are cleaned, at the end of that, while parts are encoded
+    for write in (8, 60, 75):  # while parts are cleaned, while documents are chosen, while parts are encoded
         code = KILLED.format(write=write, characters=PART_CHARACTERS)
         done = run_process([sys.executable, "-c", code, *map(str, arguments)])
         assert done.returncode == -signal.SIGKILL, done.stderr

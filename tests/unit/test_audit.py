@@ -27,7 +27,7 @@ def pairs(lengths: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def test_lengths_that_predict_the_label_are_found() -> None:
     generator = np.random.default_rng(0)
     lengths, labels = generator.integers(1, 60, 2000), generator.integers(0, 2, 2000)
-    assert abs(audit_pairs(pairs(lengths, labels))["lengths_tell"]) < 0.08
+    assert audit_pairs(pairs(lengths, labels)[:400])["lengths_tell"] < 0.05  # a tree fits 200 training pairs by chance
     assert audit_pairs(pairs(lengths, lengths > 30))["lengths_tell"] > 0.4
     assert audit_pairs(pairs(lengths, lengths > 30))["random_next_share"] == (lengths > 30).mean()
     assert audit_pairs(pairs(lengths, np.ones(2000, dtype=int)))["lengths_tell"] == 0

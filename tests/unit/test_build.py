@@ -1,6 +1,8 @@
 """StoreBuilder driven directly: what becomes of each document, and what another attempt does again."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -60,6 +62,9 @@ def test_every_document_is_in_one_split_in_order(tmp_path: Path) -> None:
     assert [document for document in expected if document in set(validation)] == validation
     assert len(train) + len(validation) == len(expected) == len({*train, *validation})
     assert 8 <= len(validation) <= 40  # four standard deviations around 24
+    other = builder(tmp_path / "other", run.sources, seed=4)
+    other.build()
+    assert set(stored(other, "validation")) != set(validation)
     tokens = np.concatenate([np.array(document) for document in train])
     shares = np.bincount(tokens)[np.unique(tokens)] / len(tokens)
     manifest = read_store_manifest(run.store)
@@ -144,6 +149,16 @@ def test_messages_name_the_argument_or_the_source(tmp_path: Path) -> None:
         builder(tmp_path / "path", [source], tokenizer=replace(OPTIONS, path=str(tmp_path / "nowhere"))).build()
     with pytest.raises(UserError, match=r"corpus: .*b.jsonl \(split train\) contains no text"):
         builder(tmp_path / "empty", [write_texts(tmp_path / "b.jsonl", ["<br/>"])]).build()
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_one_message(tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [TextSource("sample")], workers=2)
+    with pytest.raises(ArgumentError, match="workers: a worker process was killed, probably because memory ran out"):
+        run.run(die, iter([(0,), (1,)]))
 
 
 def test_the_audit_of_some_shards_estimates_the_number_of_pairs(tmp_path: Path) -> None:

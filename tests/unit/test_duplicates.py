@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bertpre.data.duplicates import first_of_duplicates, minhash_bands, text_digests
+from bertpre.data.duplicates import first_of_duplicates, minhash_bands, shingles, text_digests
 
 WORDS = [f"word{number}" for number in range(2000)]
 
@@ -57,3 +57,9 @@ def test_bands_ignore_case_and_exist_for_short_texts() -> None:
     assert minhash_bands(["", "a", "a b"]).shape == (3, 14)
     assert minhash_bands([]).shape == (0, 14)
     assert np.unique(minhash_bands(["a", "b", "a b"]), axis=0).shape == (3, 14)
+
+
+def test_shingles_are_all_runs_of_five_words() -> None:
+    assert shingles("One two three four five six") == ["one two three four five", "two three four five six"]
+    assert shingles("One two three four five") == ["one two three four five"]
+    assert shingles("One two") == ["one two"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertpre.data.masking import MaskingCollator
+from bertpre.data.masking import NOT_A_CANDIDATE, MaskingCollator, spread_over_spans
 from bertpre.data.sampler import Example
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -134,6 +134,24 @@ def test_with_single_token_words_the_share_is_exact_and_positions_are_uniform(ma
     )  # positions right after a special token lie in fewer spans
     assert middle.mean() == pytest.approx(400 * 26 / 509, rel=0.05)
     assert counts[[0, 251, 511]].sum() == 0
+
+
+def test_a_long_first_word_has_no_more_targets_than_slots_at_a_lower_probability() -> None:
+    word = np.arange(5, 35)  # one word of 30 tokens
+    collator = MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, 0.3, 0, "words", word[1:])
+    batch = [Example(word, np.array([40]), 0, (0, index)) for index in range(20)]
+    counts = {probability: (collator(batch, probability)["labels"] != -100).sum(1) for probability in (0.1, 0.3)}
+    assert counts[0.1].max() == round(MAX_LENGTH * 0.1)
+    assert counts[0.3].max() == round(MAX_LENGTH * 0.3)
+
+
+def test_a_span_ends_at_a_special_token() -> None:
+    number = np.array([[0.1, 0.5, NOT_A_CANDIDATE, 0.9, 0.7]])
+    length, segment = np.array([[9, 1, 1, 2, 1]]), np.array([[1, 1, 2, 2, 2]])
+    assert spread_over_spans(number, length, segment).tolist() == [[0.1, 0.1, NOT_A_CANDIDATE, 0.9, 0.7]]
+    assert spread_over_spans(number[:, ::-1], length, np.ones((1, 5))).tolist() == [
+        [0.7, 0.7, NOT_A_CANDIDATE, 0.5, 0.1]
+    ]
 
 
 def test_mask_split_sets_the_shares() -> None:

@@ -1,6 +1,7 @@
 """Segment pairs: probabilities, edge cases, and lengths that do not reveal the label."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from bertpre.data import sample
 from bertpre.data.cleaning import clean_text
-from bertpre.data.pairs import IS_RANDOM_NEXT, plan_examples, plan_pairs, random_segments, truncate_pair
+from bertpre.data.pairs import IS_RANDOM_NEXT, plan_examples, plan_packed, plan_pairs, random_segments, truncate_pair
 from bertpre.data.sentences import split_sentences
 
 
@@ -60,6 +61,12 @@ def test_the_share_of_short_pairs_is_the_given_probability(kind: str) -> None:
         tokens = planned[:, 1] - planned[:, 0] + planned[:, 3] - planned[:, 2]
         # Sentences of one token fill a pair exactly, unless its target is short or the document ends.
         assert (tokens < 61).mean() == pytest.approx(short, abs=0.08)
+
+
+def test_packed_sequences_are_cut_differently_by_every_generator() -> None:
+    starts = {tuple(plan_packed(*offsets([[1] * 300]), 64, random.Random(seed))[:, 0].tolist()) for seed in range(20)}
+    assert len(starts) > 10
+    assert all(later - earlier == 62 for start in starts for earlier, later in pairwise(start[1:]))
 
 
 def test_long_documents_fill_all_pairs_except_the_short_ones() -> None:

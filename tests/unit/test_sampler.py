@@ -23,6 +23,11 @@ def test_every_epoch_cuts_the_documents_differently() -> None:
     assert taken(data, 0) == taken(PairDataset([shard(0)], 16, seed=0), 0)
 
 
+def test_shards_are_cut_differently() -> None:
+    data = PairDataset([shard(0), shard(1000)], 16, seed=0)
+    assert data.plan_shard(0, 0)[:, 2:].tolist() != data.plan_shard(0, 1)[:, 2:].tolist()
+
+
 def short_documents(first: int, documents: int = 30) -> Shard:
     """Documents of one sentence of three tokens: each gives one pair in every epoch."""
     return Shard(np.arange(first, first + 3 * documents), np.arange(0, 3 * documents + 1, 3), np.arange(documents + 1))
