@@ -21,7 +21,7 @@ from bertpre.recipe import Finetune, Recipe
 from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, is_worth_compiling
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
-from bertpre.training.trackers import MetricsLog
+from bertpre.training.trackers import MetricsLog, Tracker
 from bertpre.training.trainer import Trainer
 from bertpre.training.watches import SpikeWatch
 
@@ -41,7 +41,7 @@ class FineTuning:
     unlabelled: Examples | None = None
     encoded: EncodedExamples | None = field(default=None, init=False)  # what is trained on; made for the first seed
 
-    def fit(self, seed: int, stage: str, trackers: list[Any] | None = None) -> tuple[Classifier, dict[str, Any]]:
+    def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
         start, settings = time.perf_counter(), self.recipe.finetune
         task = build_task(settings, self.training)
@@ -56,7 +56,7 @@ class FineTuning:
             measure = partial(classifier.measure, classifier.encode(self.validation), self.accelerator)
             best = BestEpoch(model, measure, settings)
         file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
-        log = MetricsLog(file, stage, is_main, trackers or [])
+        log = MetricsLog(file, stage, is_main, trackers)
         trainer = build_finetuning_trainer(self.recipe, seed, TaskModel(model, task), data, best, log)
         trainer.train()
         log.close()
