@@ -90,9 +90,7 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     if has_pairs:
         both = [tuple(text.split("\t", 1)) if isinstance(text, str) else text for text in texts]
         if missing := [text for text in both if len(text) < 2]:
-            raise UserError(
-                f"{missing[0][0]!r} is one text, but this classifier reads pairs; put a tab between the two"
-            )
+            raise UserError(f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}")
         texts, pairs = (list(side) for side in zip(*both, strict=True))
         pairs = [clean_text(text) for text in pairs]
     return Examples(ids, [clean_text(text) for text in texts], pairs, labels, task.classes)
@@ -119,13 +117,10 @@ def named_prediction(task: Task, text: Text, output: np.ndarray) -> dict[str, An
 def as_line(text: str, prediction: dict[str, Any]) -> str:
     """A prediction as a line of plain text."""
     if "tags" in prediction:
-        return " ".join(
-            f"{word}/{tag or '?'}" for word, tag in zip(prediction["words"], prediction["tags"], strict=True)
-        )
+        tagged = zip(prediction["words"], prediction["tags"], strict=True)
+        return " ".join(f"{word}/{tag or '?'}" for word, tag in tagged)
     if "labels" in prediction:
         return f"{','.join(prediction['labels']) or '-'}\t{text}"
-    return (
-        f"{prediction['value']:.4f}\t{text}"
-        if "value" in prediction
-        else f"{prediction['label']}\t{prediction['probability']:.4f}\t{text}"
-    )
+    if "value" in prediction:
+        return f"{prediction['value']:.4f}\t{text}"
+    return f"{prediction['label']}\t{prediction['probability']:.4f}\t{text}"

@@ -24,7 +24,7 @@ from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
 from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
-from bertpre.training.trackers import MetricsLog
+from bertpre.training.trackers import MetricsLog, Tracker
 from bertpre.training.trainer import Remedies, Trainer
 from bertpre.training.watches import SpikeWatch
 
@@ -51,7 +51,7 @@ class FineTuning:
     unlabelled: Examples | None = None
     encoded: EncodedExamples | None = field(default=None, init=False)  # what is trained on; made for the first seed
 
-    def fit(self, seed: int, stage: str, trackers: list[Any] | None = None) -> tuple[Classifier, dict[str, Any]]:
+    def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
         start, settings = time.perf_counter(), self.recipe.finetune
         task = build_task(settings, self.training)
@@ -66,7 +66,7 @@ class FineTuning:
             measure = partial(classifier.measure, classifier.encode(self.validation), self.accelerator)
             best = BestEpoch(model, measure, settings)
         file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
-        log = MetricsLog(file, stage, is_main, trackers or [])
+        log = MetricsLog(file, stage, is_main, trackers)
         trainer = build_finetuning_trainer(self.recipe, seed, TaskModel(model, task), data, best, log)
         trainer.train()
         log.close()

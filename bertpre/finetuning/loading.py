@@ -39,6 +39,7 @@ def load_model(
     source: str,
     auto_class: str | None,
     problem: str,
+    *,
     tokenizer_source: str | None = None,
     subfolder: str = "",
     configure: Callable[["PreTrainedConfig"], None] | None = None,
@@ -51,8 +52,8 @@ def load_model(
     `new_head` the encoder's weights suffice.
     """
     try:
-        tokenizer = load_own_tokenizer(tokenizer_source or source, subfolder)
         config = transformers.AutoConfig.from_pretrained(source, subfolder=subfolder)
+        tokenizer = load_own_tokenizer(tokenizer_source or source, subfolder)
         if configure is not None:
             configure(config)
         auto_class = auto_class or Task(kind_of(config), ()).auto_class
@@ -135,7 +136,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
         source,
         task.auto_class,
         f"finetune.init: {source!r} is not an encoder",
-        str(run / "tokenizer") if is_run else None,
+        tokenizer_source=str(run / "tokenizer") if is_run else None,
         configure=partial(configure_for_task, settings=recipe.finetune, task=task),
         new_head=True,
     )

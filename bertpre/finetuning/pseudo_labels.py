@@ -83,7 +83,7 @@ def fit_on_tokens(rows: list[np.ndarray], labels: np.ndarray, count: int) -> Cal
 
 @dataclass(frozen=True)
 class TokenNgrams:
-    """Finds n-grams of up to three token ids; about five times as fast as scikit-learn's CountVectorizer on such ids.
+    """Finds n-grams of up to three token ids, several times as fast as CountVectorizer (benchmarks/token_ngrams.py).
 
     An n-gram is a number whose digits in base `base` are its token ids plus 1. `vocabulary` (F,) is sorted.
     """

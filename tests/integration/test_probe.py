@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from bertpre.commands.probe import encode, probe, score_tokens, word_ends
+from bertpre.commands.probe import encode, probe
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_masked_lm
+from bertpre.finetuning.pseudo_likelihood import score_tokens, word_ends
 from tests.helpers import run_here
 
 SENTENCES = ["The film is a joy, and Mira said so.", "Nobody saw it twice."]
