@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 import torch
@@ -36,12 +35,7 @@ class BatchSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class FetchedBatch:
-    """A step's batch on the device, with this process's numbers of targets and of tokens."""
-
-    batch: StepBatch
-    counts: dict[str, int]
+FetchedBatch = tuple[StepBatch, dict[str, int]]  # on the device; this process's numbers of targets and of tokens
 
 
 class Prefetcher:
@@ -55,9 +49,7 @@ class Prefetcher:
     def __enter__(self) -> "Prefetcher":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.thread.shutdown()
 
     def prefetch(self, position: Position, progress: float) -> None:
@@ -78,7 +70,7 @@ class Prefetcher:
         counts = add_counts(self.objective.counts(micro_batch) for micro_batch in batch.micro_batches)
         counts["tokens"] = sum(int(micro_batch["attention_mask"].sum()) for micro_batch in batch.micro_batches)
         on_device = [to_device(micro_batch, self.device) for micro_batch in batch.micro_batches]
-        return FetchedBatch(StepBatch(on_device, batch.after, batch.documents), counts)
+        return StepBatch(on_device, batch.after, batch.documents), counts
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -12,7 +12,7 @@ from torch import nn
 
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
-from bertpre.training.batches import BatchSource, FetchedBatch, Prefetcher, StepBatch
+from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints, load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.clock import Clock
 from bertpre.training.evaluation import Evaluation
@@ -124,7 +124,7 @@ class Trainer:
     def take_step(self, received_signal: int = 0) -> bool:
         """One turn of the loop; True where the training is over."""
         progress = self.progress
-        fetched, counts, received_signal = self.next_batch(received_signal)
+        batch, counts, received_signal = self.next_batch(received_signal)
         if received_signal:
             self.stop(received_signal)
         share = self.share_done()
@@ -138,12 +138,12 @@ class Trainer:
             return True
         is_skipped = progress.step in self.training_step.guard.skipped
         tokens = 0 if is_skipped else counts["tokens"]
-        self.prefetch(fetched.batch.after, self.share_done(ahead=1, tokens=tokens))
+        self.prefetch(batch.after, self.share_done(ahead=1, tokens=tokens))
         if not is_skipped:
-            done = self.training_step.run(progress.step, fetched.batch, counts, self.lr_at(share), self.log.record)
+            done = self.training_step.run(progress.step, batch, counts, self.lr_at(share), self.log.record)
             self.log.end_step(*done)
         progress.step, progress.tokens = progress.step + 1, progress.tokens + tokens
-        progress.position = fetched.batch.after
+        progress.position = batch.after
         self.between_steps()
         return False
 
@@ -163,7 +163,7 @@ class Trainer:
                 self.take_step()
                 self.training_step.guard.check()  # waits for a GPU
                 each.append(time.perf_counter() - start)
-            batch = self.batches.next_batch().batch
+            batch, _ = self.batches.next_batch()
         step_tokens = self.progress.tokens / self.progress.step
         overfit = [self.overfit_step(batch) for _ in range(overfit_steps)]
         return Rehearsal(startup_seconds, statistics.median(each), step_tokens, overfit)
@@ -226,19 +226,19 @@ class Trainer:
         """Start to prepare the batch at a position, by default the current one."""
         self.batches.prefetch(position or self.progress.position, self.share_done() if share is None else share)
 
-    def next_batch(self, received_signal: int) -> tuple[FetchedBatch, dict[str, int], int]:
+    def next_batch(self, received_signal: int) -> tuple[StepBatch, dict[str, int], int]:
         """The next batch, its counts over all processes, and the signal that any process has received."""
         waited = time.perf_counter()
-        fetched = self.batches.next_batch()
+        batch, mine = self.batches.next_batch()
         self.log.interval.wait_seconds += time.perf_counter() - waited
         reserve = 1.1 * (self.progress.metrics.get("seconds", 0.0) + self.clock.save_seconds)
         clock = [self.clock.now(), reserve] if self.accelerator.process_index == 0 else [0.0, 0.0]
-        shared = torch.tensor([*fetched.counts.values(), received_signal, *clock], dtype=torch.float64)
+        shared = torch.tensor([*mine.values(), received_signal, *clock], dtype=torch.float64)
         if self.cpu_group is not None:
             torch.distributed.all_reduce(shared, group=self.cpu_group)
         *totals, signals, elapsed, reserve = shared.tolist()
         self.clock.update(elapsed, reserve)
-        return fetched, dict(zip(fetched.counts, map(int, totals), strict=True)), int(signals)
+        return batch, dict(zip(mine, map(int, totals), strict=True)), int(signals)
 
     def share_done(self, ahead: int = 0, tokens: int = 0) -> float:
         """The share of the training that is done after `ahead` more steps and `tokens` more tokens."""
