@@ -3,27 +3,10 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from bertpre.commands.curve import draw
-from bertpre.errors import UserError
-from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.linear import linear_models
 from tests.helpers import copy_run, run_here
-
-
-def examples_of(texts: list[str], labels: list[int], classes: tuple[str, ...]) -> Examples:
-    return Examples([f"train/{number}" for number in range(len(texts))], texts, None, np.array(labels), classes)
-
-
-def test_a_share_keeps_the_proportions_of_the_classes() -> None:
-    examples = examples_of(list("abcdefghij"), [0] * 4 + [1] * 6, ("no", "yes"))
-    drawn = draw(examples, 0.5, seed=1)
-    assert np.bincount(drawn.labels).tolist() == [2, 3]
-    assert drawn.texts == draw(examples, 0.5, seed=1).texts
-    with pytest.raises(UserError, match=r"--fractions: 0.1 of 4 examples of no is none"):
-        draw(examples, 0.1, seed=1)
 
 
 def test_baselines_and_curve_use_the_same_examples(
