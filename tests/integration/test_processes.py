@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
+from bertpre.training.trainer import Trainer
 from tests.helpers import ROOT, at_step, copy_run, pretraining_with, read_metrics, run_process
 
 ASKED = ("--cpu", "--num_processes", "2")
@@ -95,15 +96,20 @@ def test_options_of_launch(command: str, expected: dict[str, str] | None) -> Non
     assert options_of_launch(command.split(), "pretrain.py") == expected
 
 
-def test_a_file_of_accelerate_config_counts_as_well(tiny_modern_run: Path, tmp_path: Path) -> None:
-    target, file = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "accelerate.yaml"
+def test_a_configuration_file_of_accelerate_sets_the_number_of_processes(tmp_path: Path) -> None:
+    file = tmp_path / "accelerate.yaml"
     file.write_text(
         "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n"
     )
     launcher = ("accelerate.commands.launch", "--config_file", str(file))
-    done = launch("pretrain.py", tiny_modern_run, target, "training.max_steps=2", launcher=launcher)
+    script = tmp_path / "count.py"
+    script.write_text(
+        "import os\nfrom bertpre.launch import start_missing_processes\nstart_missing_processes()\n"
+        "print(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n"
+    )
+    done = run_process([sys.executable, "-m", *launcher, str(script)])
     assert done.returncode == 0, done.stderr
-    assert processes_of(target, "pretrain") == 2
+    assert sorted(done.stdout.split("\n")[:2]) == ["0 of 2", "1 of 2"]
 
 
 def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_path: Path) -> None:
@@ -149,21 +155,26 @@ EXACT_LOSSES = """
 """
 
 
-def test_fifty_steps_on_two_and_four_processes_are_those_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
-    runs = {count: copy_run(tiny_modern_run, tmp_path / str(count), "prepare") for count in (1, 2, 4)}
-    script, exact = tmp_path / "pretrain.py", {}
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_fifty_steps_on_several_processes_are_those_on_one(count: int, tiny_modern_run: Path, tmp_path: Path) -> None:
+    alone, several = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("alone", "several"))
+    losses_alone: list[float] = []
+
+    def note(trainer: Trainer) -> None:
+        losses_alone.append(trainer.log.sums(trainer.accelerator)["loss"])
+        trainer.log.start_interval(trainer.clock.now(), trainer.progress.tokens)
+
+    results = pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *FIFTY]), note)
+    script = tmp_path / "pretrain.py"
     script.write_text(pretraining_with(EXACT_LOSSES))
-    for count, run in runs.items():
-        torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
-        done = launch(str(script), tiny_modern_run, run, *FIFTY, launcher=torchrun)
-        assert done.returncode == 0, done.stderr
-        assert processes_of(run, "pretrain") == count
-        exact[count] = [float(line) for line in (run / "exact.txt").read_text().split()]
-    assert len(exact[1]) == 50
-    results = {count: json.loads((run / "results.json").read_text())["pretrain"] for count, run in runs.items()}
-    for count in (2, 4):
-        assert exact[count] == pytest.approx(exact[1], abs=1e-5, rel=0)
-        assert results[count]["tokens"] == results[1]["tokens"]
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
+    done = launch(str(script), tiny_modern_run, several, *FIFTY, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert processes_of(several, "pretrain") == count
+    exact = [float(line) for line in (several / "exact.txt").read_text().split()]
+    assert len(losses_alone) == 50
+    assert exact == pytest.approx(losses_alone, abs=1e-5, rel=0)
+    assert json.loads((several / "results.json").read_text())["pretrain"]["tokens"] == results["tokens"]
 
 
 def test_a_run_resumes_with_another_number_of_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
@@ -204,15 +215,17 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-SPREAD = """
+SHARDED = """
 import bertpre.pretraining.batches, bertpre.pretraining.build
 for module in (bertpre.pretraining.batches, bertpre.pretraining.build):
     module.wants_shards = lambda accelerator: True
 """
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("lamb", marks=pytest.mark.slow), "muon"])
-def test_weights_spread_over_two_processes_train_as_on_one(
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lamb", "muon"))]
+)
+def test_weights_sharded_over_two_processes_train_as_on_one(
     optimizer: str, tiny_modern_run: Path, tmp_path: Path
 ) -> None:
     """As accelerate's FSDP would ask for; accelerate itself wants a GPU for it."""
@@ -220,13 +233,13 @@ def test_weights_spread_over_two_processes_train_as_on_one(
     overrides = (f"training.optimizer={optimizer}", "training.phases.0.micro_batch_size=2")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
     script = tmp_path / "pretrain.py"
-    script.write_text(f"{SPREAD}from bertpre.cli import launched\nlaunched('pretrain')\n")
+    script.write_text(f"{SHARDED}from bertpre.cli import launched\nlaunched('pretrain')\n")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     done = launch(str(script), tiny_modern_run, spread, *overrides, launcher=torchrun)
     assert done.returncode == 0, done.stderr
     tolerance = 1e-2 if optimizer == "muon" else 2 * LOGGED_DIGIT
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
-    # What was saved is whole: one process goes on with it.
+    # Checkpoints are not sharded: one process can resume them.
     for folder in ("model", "checkpoints/step-00000010"):
         shutil.rmtree(spread / folder)
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={spread}", *overrides]))

@@ -304,6 +304,13 @@ def test_dropout_depends_on_seed_step_and_process_and_not_on_python() -> None:
     assert all(0 <= seed < 1 << 63 for seed in seeds)
 
 
+def test_every_step_has_its_own_dropout(tmp_path: Path) -> None:
+    seeds: list[int] = []
+    toy_trainer(tmp_path, 3, seed=7, after_step=lambda trainer: seeds.append(torch.initial_seed())).train()
+    assert seeds == [seed_from(7, step, 0) for step in range(3)]
+    assert len(set(seeds)) == 3
+
+
 def test_a_rehearsal_times_steps_overfits_a_batch_and_saves_nothing(tmp_path: Path) -> None:
     trainer = toy_trainer(tmp_path, max_steps=2, model=ToyModel(dropout=0.0), warmup=0.0)
     trainer.checkpoints = None
