@@ -1,7 +1,6 @@
 """The training loop: learning rates, micro-batches, dropout, gradients that are not finite, resuming, rehearsing."""
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,7 +25,7 @@ from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.schedule import lr_at
 from bertpre.training.step import Arithmetic
 from bertpre.training.trainer import Remedies, Trainer
-from tests.helpers import copy_run, read_metrics, run_process, tree_hash
+from tests.helpers import copy_run, read_metrics, tree_hash
 from tests.toys import LENGTH, ROWS, ToyModel, ToyOutput, ToySource, toy_trainer
 
 
@@ -329,27 +328,3 @@ def test_should_stop_ends_the_training_early(tmp_path: Path) -> None:
     trainer.train()
     assert trainer.progress.step == 4
     assert (tmp_path / "checkpoints" / "step-00000004").exists()
-
-
-TWO_COMPILED_RUNS = """
-import sys
-from pathlib import Path
-import torch
-import tests.toys
-from bertpre.training.step import Arithmetic
-
-tests.toys.ROWS, tests.toys.LENGTH, tests.toys.WIDTH = 64, 128, 64
-torch.set_num_threads(2)
-for name in ("one", "two"):
-    arithmetic = Arithmetic(compile=True, deterministic=sys.argv[2] == "deterministic")
-    tests.toys.toy_trainer(Path(sys.argv[1]) / name, 20, arithmetic=arithmetic, every=0, log_every=20).train()
-"""
-
-
-def test_two_compiled_runs_on_two_threads_are_bit_identical(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TWO_COMPILED_RUNS, str(tmp_path), "deterministic"]
-    done = run_process(command, OMP_NUM_THREADS="2")
-    assert done.returncode == 0, done.stderr
-    one, two = (tree_hash(tmp_path / name / "checkpoints" / "step-00000020") for name in ("one", "two"))
-    assert one["model.safetensors"] == two["model.safetensors"]
-    assert one["optimizer.safetensors"] == two["optimizer.safetensors"]
