@@ -76,7 +76,7 @@ def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.nd
 
 def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
     """The beginnings of documents in the run's validation part."""
-    rows = []
+    rows: list[np.ndarray] = []
     for shard in open_shards(store, "validation"):
         bounds = shard.sentences[shard.documents]
         for start, end in zip(bounds[:-1], bounds[1:], strict=True):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,7 +188,7 @@ class StoreBuilder:
             for group in groups
         ]
         counts, lines = (
-            sum(part.load("counts") for part in parts),
+            reduce(np.add, (part.load("counts") for part in parts)),
             np.concatenate([part.load("lines") for part in parts]),
         )
         tokenizer = load_tokenizer(self.folder / "tokenizer")

@@ -1,7 +1,7 @@
 """The order of the examples: a pure function of (seed, epoch, position), so a resumed run continues immediately."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class PairDataset:
 
     def __init__(
         self,
-        shards: list[Shard],
+        shards: Sequence[Shard],
         max_length: int,
         seed: int,
         short_seq_prob: float = 0.1,

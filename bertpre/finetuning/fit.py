@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples
@@ -70,7 +70,8 @@ class FineTuning:
         trainer = build_finetuning_trainer(self.recipe, seed, TaskModel(model, task), data, best, log)
         trainer.train()
         log.close()
-        metrics = {"seed": seed, "epochs": trainer.progress.step // data.steps_per_epoch, "examples": len(encoded.ids)}
+        epochs = trainer.progress.step // data.steps_per_epoch
+        metrics: dict[str, Any] = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
         if best is not None:
             best.restore()
             metrics["best_epoch"] = best.step // data.steps_per_epoch
@@ -139,7 +140,8 @@ class BestEpoch:
     def __init__(self, model: nn.Module, measure: Callable[[], dict[str, Any]], settings: Finetune) -> None:
         self.model, self.measure, self.settings = model, measure, settings
         self.metrics: dict[str, Any] = {}  # of the best epoch
-        self.step, self.weights, self.epochs_since = 0, {}, 0
+        self.weights: dict[str, Tensor] = {}
+        self.step, self.epochs_since = 0, 0
 
     def __call__(self, step: int) -> dict[str, float]:
         """The metrics on the validation part; keeps the weights if they are the best so far."""

@@ -80,7 +80,7 @@ class Classifier:
             labels = batch.pop("labels")
             with torch.no_grad():
                 logits = working(**{name: tensor.to(self.model.device) for name, tensor in batch.items()}).logits
-            rows = self.task.outputs(logits.float())
+            rows = list(self.task.outputs(logits.float()))
             if self.task.kind == "tokens":
                 rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORE_INDEX).numpy(), strict=True)]
             found += zip(indices.tolist(), rows, strict=True)

@@ -41,11 +41,11 @@ class LabelEncoder:
         """
         refuse_unusable(settings.task, rows)
         if settings.task == "regression":
-            return cls(settings.task, (settings.label_column,))
+            return cls(settings.task, tuple(settings.label_columns))
         refuse_mixed_names(settings.label_names, rows)
         names = settings.label_names or rows.class_names
         if isinstance(settings.label_column, list):
-            return cls(settings.task, tuple(settings.label_column), is_binary=True)
+            return cls(settings.task, tuple(settings.label_columns), is_binary=True)
         if settings.task == "multi_label" and are_binary(rows, names):
             return cls(settings.task, tuple(names or map(str, range(len(rows.labels[0])))), is_binary=True)
         if not settings.label_names:
@@ -71,9 +71,9 @@ class LabelEncoder:
         """
         refuse_unusable(self.task, rows)
         if self.task == "regression":
-            numbers = [to_number(label) for label in rows.labels]
-            rows.refuse([number is None for number in numbers], "a label that is not a finite number")
-            return np.array(numbers, dtype=np.float32)
+            values = [to_number(label) for label in rows.labels]
+            rows.refuse([value is None for value in values], "a label that is not a finite number")
+            return np.array(values, dtype=np.float32)
         if self.is_binary:
             bits = [[BITS.get(each) for each in items_of(label)] for label in rows.labels]
             rows.refuse([None in row or len(row) != len(self.classes) for row in bits], self.outside)

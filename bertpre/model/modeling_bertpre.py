@@ -8,6 +8,7 @@ these files alone.
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,7 @@ from .layers_bertpre import (
 
 IGNORE_INDEX = -100  # the label of a position without a target
 
-Count = Tensor | int | None
+Count: TypeAlias = Tensor | int | None
 
 
 # ---- what all models share -------------------------------------------------------------------------------------------

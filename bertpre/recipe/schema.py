@@ -368,6 +368,11 @@ class Finetune(Section):
         return bool(self.validation_fraction or self.validation_path or self.validation_split)
 
     @property
+    def label_columns(self) -> list[str]:
+        """`label_column` as a list."""
+        return self.label_column if isinstance(self.label_column, list) else [self.label_column]
+
+    @property
     def best_by(self) -> str:
         """The metric that selects the best epoch."""
         return self.metric or METRICS[self.task][0]

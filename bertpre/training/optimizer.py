@@ -31,7 +31,7 @@ def build_optimizers(
     hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
     rest = {key: value for key, value in parameters.items() if key not in hidden}
     groups = parameter_groups(rest, learning_rate, weight_decay, layer_decay)
-    settings = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
+    settings: dict[str, Any] = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
     adam = Lamb(groups, **settings) if name == "lamb" else torch.optim.AdamW(groups, **settings, fused=True)
     optimizers: list[torch.optim.Optimizer] = [adam]
     if name == "muon":
