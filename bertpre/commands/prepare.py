@@ -84,6 +84,7 @@ def store_builder(recipe: Recipe, folder: Path, part_characters: int) -> StoreBu
     corpus, options = recipe.corpus, recipe.tokenizer.model_dump()
     if recipe.tokenizer.path:
         options["path"] = model_of(recipe.tokenizer.path, "tokenizer")
+    assert corpus is not None  # refuse_impossible has checked it
     by_key: dict[str, Source] = {"corpus": corpus}
     by_key |= {f"corpus.more.{number}": source for number, source in enumerate(corpus.more)}
     fields = set(Source.model_fields)

@@ -115,6 +115,7 @@ class PairDataset:
         shard = self.shards[number]
         a = shard.tokens[a_start:a_end]
         if self.kind == "none" and len(places := self.documents_begin(shard, a_start, a_end)):
+            assert self.sep_token_id is not None, "packed examples need the id of [SEP]"
             a = np.insert(a, places, self.sep_token_id)
         return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place))
 

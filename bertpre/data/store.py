@@ -11,7 +11,7 @@ import numpy as np
 try:
     import resource
 except ImportError:  # Windows
-    resource = None
+    resource = None  # type: ignore[assignment]  # a module that may be missing
 
 from bertpre.errors import UserError
 from bertpre.files import file_checksum

@@ -53,7 +53,7 @@ class FineTuning:
 
     def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
-        start, settings = time.perf_counter(), self.recipe.finetune
+        start, settings = time.perf_counter(), self.recipe.required_finetune
         task = build_task(settings, self.training)
         model, tokenizer = load_start(self.recipe, self.init, task, seed)
         model.to(self.accelerator.device)
@@ -72,7 +72,7 @@ class FineTuning:
         log.close()
         epochs = trainer.progress.step // data.steps_per_epoch
         metrics: dict[str, Any] = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
-        if best is not None:
+        if best is not None and self.validation is not None:
             best.restore()
             metrics["best_epoch"] = best.step // data.steps_per_epoch
             metrics["validation"] = best.metrics | {"examples": len(self.validation)}
@@ -83,10 +83,12 @@ class FineTuning:
 
     def encode(self, tokenizer: "PreTrainedTokenizerBase") -> EncodedExamples:
         """What the network is trained on: the training examples, and the unlabelled ones with pseudo-labels."""
-        settings = self.recipe.finetune
-        if self.encoded is None and self.unlabelled is None:
+        settings = self.recipe.required_finetune
+        if self.encoded is not None:
+            return self.encoded
+        if self.unlabelled is None:
             self.encoded = encode_examples(tokenizer, self.training, settings.max_length, settings.truncation)
-        elif self.encoded is None:
+        else:
             start, count = time.perf_counter(), len(self.unlabelled)
             self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled)
             seconds = time.perf_counter() - start
@@ -98,7 +100,7 @@ def build_finetuning_trainer(
     recipe: Recipe, seed: int, model: TaskModel, data: TrainingBatches, best: "BestEpoch | None", log: MetricsLog
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts."""
-    settings, training, device = recipe.finetune, recipe.training, data.accelerator.device
+    settings, training, device = recipe.required_finetune, recipe.training, data.accelerator.device
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
     is_short = training.compile == "auto" and not is_worth_compiling(flops, device)

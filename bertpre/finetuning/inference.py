@@ -38,7 +38,7 @@ class Classifier:
         cls, recipe: Recipe, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", task: Task
     ) -> "Classifier":
         """A classifier that cuts texts and computes as the recipe says."""
-        settings, batch_size = recipe.finetune, recipe.evaluate.batch_size
+        settings, batch_size = recipe.required_finetune, recipe.evaluate.batch_size
         precision = recipe.training.precision
         return cls(model, tokenizer, task, settings.max_length, settings.truncation, precision, batch_size)
 

@@ -48,8 +48,10 @@ class LabelEncoder:
             return cls(settings.task, tuple(settings.label_columns), is_binary=True)
         if settings.task == "multi_label" and are_binary(rows, names):
             return cls(settings.task, tuple(names or map(str, range(len(rows.labels[0])))), is_binary=True)
+        if not names:
+            return cls(settings.task, find_classes(settings.task, rows))
         if not settings.label_names:
-            return cls(settings.task, tuple(names) if names else find_classes(settings.task, rows))
+            return cls(settings.task, tuple(names))
         written = {str(as_written(each)) for label in rows.labels for each in each_of(settings.task, label)}
         encoder = cls(settings.task, tuple(names), names, None if written <= set(names) else names)
         return replace(encoder, indexed_names=encoder.names_by_index(rows))
@@ -188,12 +190,13 @@ def are_binary(rows: Rows, names: list[str] | None) -> bool:
     length, *other_lengths = {len(label) for label in rows.labels}
     if other_lengths or length < 2:
         return False
-    fits = names is None or len(names) == length
-    if not fits and any(len(set(label)) < length for label in rows.labels):
+    if names is None or len(names) == length:
+        return True
+    if any(len(set(label)) < length for label in rows.labels):
         raise UserError(
             f"{rows.place}: labels are lists of {length} zeros and ones, but there are {len(names)} classes"
         )
-    return fits
+    return False
 
 
 def refuse_unusable(task: str, rows: Rows) -> None:

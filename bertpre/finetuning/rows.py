@@ -72,8 +72,8 @@ def read_columns(
     settings: "Finetune", path: str, split: str, label_columns: list[str]
 ) -> tuple[list[str], list[Row], list[str] | None]:
     """Ids and values of all rows, and the dataset's own class names; `split` may join several splits with a +."""
-    columns = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
-    columns = [(key, column) for key, column in columns if column is not None]
+    named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
+    columns = [(key, column) for key, column in named if column is not None]
     columns += [("label_column", column) for column in label_columns]
     ids, rows, class_names = [], [], None
     for part in split.split("+"):

@@ -191,7 +191,8 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
 
     Tags are IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these.
     """
-    found, start, kind = set(), 0, None
+    found: set[tuple[str, int, int]] = set()
+    start, kind = 0, None
     for place, tag in enumerate([*tags, "O"]):
         mark, _, here = tag.partition("-")
         mark = BILOU.get(mark, mark)
@@ -201,7 +202,7 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
         if mark in ("B", "S") or (mark in ("I", "E") and kind is None):
             start, kind = place, here
         if mark in ("E", "S"):
-            found.add((kind, start, place + 1))
+            found.add((here, start, place + 1))
             kind = None
     return found
 

@@ -155,7 +155,7 @@ class TaskObjective:
             "num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORE_INDEX).sum())
         }
 
-    def measure(self, outputs: TaskOutput, batch: Batch, counts: Mapping[str, float]) -> dict[str, Tensor]:
+    def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """This batch's share of the loss and the accuracy (fraction) over `counts` labels."""
         measured = {"loss": outputs.loss.detach()}
         if self.has_accuracy:

@@ -72,8 +72,8 @@ def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
     top = max((int(match[1]) for match in found.values() if match), default=-1)
 
     def depth(key: str) -> int:
-        if found[key]:
-            return top + 1 - int(found[key][1])
+        if match := found[key]:
+            return top + 1 - int(match[1])
         return top + 2 if "embeddings" in key.split(".") else 0
 
     return {key: layer_decay ** depth(key) for key in keys}
