@@ -8,7 +8,7 @@ from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
 from bertpre.finetuning.scores import main_metrics, score
-from bertpre.finetuning.splits import Parts, read_further, read_parts, read_test, require_finetune
+from bertpre.finetuning.splits import Parts, read_further, read_parts, read_test
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import own_row
 from bertpre.reporting.report import write_report
@@ -26,7 +26,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     network without pretraining, if the run has a tokenizer. If `evaluate` has measured this run's model, its row is
     added. Raises UserError for the task `tokens`, which has no such baselines.
     """
-    settings = require_finetune(recipe)
+    settings = recipe.required_finetune
     models = linear_models(settings.task)
     if not models:
         raise UserError(f"finetune.task is {settings.task}, for which there are no baselines")
@@ -61,7 +61,7 @@ def measure(kind: str, predict: Predictor, validation: Examples | None, test: Ex
 
 def measure_untrained(recipe: Recipe, parts: Parts, test: Examples) -> dict[str, Any]:
     """The row of the recipe's network, fine-tuned from random weights."""
-    start, task = time.perf_counter(), recipe.finetune.task
+    start, task = time.perf_counter(), recipe.required_finetune.task
     unlabelled = read_further(recipe, parts)
     tuning = FineTuning(recipe, "random", start_accelerator(), parts.training, parts.validation, unlabelled)
     classifier, metrics = tuning.fit(recipe.seed, UNTRAINED)

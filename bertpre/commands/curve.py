@@ -10,7 +10,7 @@ from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.scores import score, spread
 from bertpre.finetuning.seeds import recipe_fingerprint, seeds_of
-from bertpre.finetuning.splits import read_parts, read_test, require_finetune
+from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
@@ -35,7 +35,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     Raises UserError for a share outside 0 to 1, a share without an example of a class, and another task than
     classification.
     """
-    settings = require_finetune(recipe)
+    settings = recipe.required_finetune
     if settings.task != "classification":
         raise UserError(f"finetune.task is {settings.task}; the curve is for classification")
     if bad := [share for share in fractions if not 0 < share <= 1]:

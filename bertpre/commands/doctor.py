@@ -88,7 +88,7 @@ def label_lines(recipe: Recipe) -> Iterator[str]:
     training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
     held_out = f"{len(validation):,}" if validation else "no"
     yield f"{len(training):,} training, {held_out} validation and {len(test):,} test examples"
-    if recipe.finetune.task in ("classification", "multi_label"):
+    if recipe.required_finetune.task in ("classification", "multi_label"):
         counts = training.labels.sum(0) if training.labels.ndim == 2 else np.bincount(training.labels)
         yield ", ".join(f"{name} {int(count):,}" for name, count in zip(training.classes[:20], counts, strict=False))
 

@@ -11,7 +11,7 @@ from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.finetuning.scores import intervals, main_metrics, score
 from bertpre.finetuning.seeds import measure_seeds
-from bertpre.finetuning.splits import chosen_on_test, read_parts, read_test, require_finetune
+from bertpre.finetuning.splits import chosen_on_test, read_parts, read_test
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, read_results, write_results
@@ -23,7 +23,7 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
 
     With several seeds all their classifiers are measured, and mean and standard deviation reported too.
     """
-    settings, folder = require_finetune(recipe), claim(recipe)
+    settings, folder = recipe.required_finetune, claim(recipe)
     if not (folder / "finetuned").exists():
         raise UserError(f"no classifier in {folder}/finetuned; run `bertpre finetune` first")
     start = time.perf_counter()

@@ -7,7 +7,7 @@ from typing import Any
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import best_of, fit_seed, keep_classifier, seeds_of, spread_of
-from bertpre.finetuning.splits import read_further, read_parts, require_finetune
+from bertpre.finetuning.splits import read_further, read_parts
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
@@ -19,7 +19,7 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
 
     The best epoch on the validation part is kept, and of several seeds the best one's classifier.
     """
-    settings = require_finetune(recipe)
+    settings = recipe.required_finetune
     accelerator = start_accelerator()
     if accelerator.is_main_process:
         claim(recipe)
@@ -50,7 +50,7 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
 
 def print_advice(recipe: Recipe, validation: Examples | None) -> None:
     """Name settings that seldom work well, and what to set instead."""
-    settings = recipe.finetune
+    settings = recipe.required_finetune
     is_own = settings.init in ("pretrained", "random")
     if is_own and recipe.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
         print(

@@ -16,12 +16,12 @@ from bertpre.data.corpus import READERS, ending, open_table
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
-from bertpre.finetuning.rows import items_of, text_in
+from bertpre.finetuning.rows import items_of, text_in, words_in
 from bertpre.finetuning.task import Task
 from bertpre.recipe import Finetune
 from bertpre.runtime import start_accelerator
 
-Text = str | tuple[str, str] | list[str]  # a text, the two texts of a pair, or words
+Text = str | tuple[str, ...] | list[str]  # a text, the two texts of a pair, or words
 SLICE = 256  # texts that are read before the first is printed
 
 
@@ -59,9 +59,12 @@ def read_texts(file: str | None, settings: Finetune) -> Iterator[Text]:
         return
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
     columns = [(key, name) for key, name in named if name is not None]
+    place, keys = f"--file {file}", [key for key, _ in columns]
     for row in open_table(file, None, "train", "--file").rows(columns):
-        place, keys = f"--file {file}", [key for key, _ in columns]
-        texts = tuple(text_in(value, settings.task, place, key) for value, key in zip(row, keys, strict=True))
+        if settings.task == "tokens":
+            yield words_in(row[0], place, "text_column")
+            continue
+        texts = tuple(text_in(value, place, key) for value, key in zip(row, keys, strict=True))
         yield texts if len(texts) > 1 else texts[0]
 
 
@@ -86,14 +89,12 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     if task.kind == "tokens":
         words = list(map(items_of, texts))
         return Examples(ids, words, None, [np.zeros(len(row), dtype=np.int64) for row in words], task.classes)
-    labels, pairs = np.zeros(len(texts), dtype=np.int64), None
-    if has_pairs:
-        both = [tuple(text.split("\t", 1)) if isinstance(text, str) else text for text in texts]
-        if missing := [text for text in both if len(text) < 2]:
-            raise UserError(f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}")
-        texts, pairs = (list(side) for side in zip(*both, strict=True))
-        pairs = [clean_text(text) for text in pairs]
-    return Examples(ids, [clean_text(text) for text in texts], pairs, labels, task.classes)
+    parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
+    if has_pairs and (missing := [part for part in parts if len(part) < 2]):
+        raise UserError(f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}")
+    sides = [list(map(clean_text, side)) for side in zip(*parts, strict=True)]
+    labels = np.zeros(len(texts), dtype=np.int64)
+    return Examples(ids, sides[0], sides[1] if has_pairs else None, labels, task.classes)
 
 
 def named_prediction(task: Task, text: Text, output: np.ndarray) -> dict[str, Any]:

@@ -84,8 +84,11 @@ def store_builder(recipe: Recipe, folder: Path, part_characters: int) -> StoreBu
     corpus, options = recipe.corpus, recipe.tokenizer.model_dump()
     if recipe.tokenizer.path:
         options["path"] = model_of(recipe.tokenizer.path, "tokenizer")
-    sources = [("corpus", corpus)] + [(f"corpus.more.{number}", source) for number, source in enumerate(corpus.more)]
-    sources = [TextSource(**source.model_dump(include=set(Source.model_fields)), key=key) for key, source in sources]
+    assert corpus is not None  # refuse_impossible has checked it
+    by_key: dict[str, Source] = {"corpus": corpus}
+    by_key |= {f"corpus.more.{number}": source for number, source in enumerate(corpus.more)}
+    fields = set(Source.model_fields)
+    sources = [TextSource(**source.model_dump(include=fields), key=key) for key, source in by_key.items()]
     return StoreBuilder(
         folder=folder,
         sources=sources,

@@ -37,6 +37,7 @@ def probe(
     if texts is not None or (store is not None and store.is_dir()):
         counts = np.zeros(len(tokenizer), dtype=np.int64)
         if texts is None:
+            assert store is not None  # it is a folder
             rows = held_out(store, limit, max_length - 2)
         else:
             lines = [line for line in map(clean_text, read_lines(texts)) if line]
@@ -76,7 +77,7 @@ def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.nd
 
 def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
     """The beginnings of documents in the run's validation part."""
-    rows = []
+    rows: list[np.ndarray] = []
     for shard in open_shards(store, "validation"):
         bounds = shard.sentences[shard.documents]
         for start, end in zip(bounds[:-1], bounds[1:], strict=True):
@@ -116,7 +117,7 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
         rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         if empty := [text for text, row in zip(good + bad, rows, strict=True) if not len(row)]:
             raise UserError(f"--pairs: {file} has a sentence without any token: {empty[0]!r}")
-        ends = [word_ends(encoding.word_ids) for encoding in encodings]
+        ends = [word_ends(encoding.word_ids) for encoding in encodings]  # type: ignore[arg-type]  # no special tokens: no None
         scores = [likelihoods.sum() for likelihoods, _ in score_tokens(network, tokenizer, rows, ends)]
         right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem

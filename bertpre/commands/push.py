@@ -35,7 +35,8 @@ def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", on
         export_run(run, None, folder, only)
         model_type = json.loads((folder / "config.json").read_text())["model_type"]
         repo = api.create_repo(repo_id, private=private, exist_ok=True)
-        results = {stage: values for stage, values in read_results(run).items() if stage not in WITHOUT.get(only, ())}
+        left_out = WITHOUT.get(only or "", ())
+        results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
         card = model_card(recipe, results, read_manifest(run), model_type, repo.repo_id, license)
         (folder / "README.md").write_text(card, encoding="utf-8")
         api.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="Push a bertpre run")

@@ -38,7 +38,7 @@ def run(recipe: Recipe) -> Path:
 def check_labels(recipe: Recipe) -> None:
     """Raise UserError for labelled texts, of the training or the test split, that do not match the recipe."""
     parts = read_parts(recipe)
-    build_task(recipe.finetune, parts.training)
+    build_task(recipe.required_finetune, parts.training)
     read_further(recipe, parts)
     read_test(recipe, parts)
 

@@ -12,7 +12,6 @@ from bertpre.finetuning.glue import TASKS, GlueTask
 from bertpre.finetuning.labels import LabelEncoder
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.scores import score
-from bertpre.finetuning.splits import require_finetune
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
@@ -24,7 +23,7 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     The metrics are the official ones on the development sets. The best epoch is selected on a part of the training
     split, not on these. The average over tasks takes the mean of each task's metrics.
     """
-    if require_finetune(recipe).test_fraction:
+    if recipe.required_finetune.test_fraction:
         raise UserError("finetune.test_fraction: leave it out; GLUE's tasks are measured on their development sets")
     folder = claim(recipe)
     recipes = {name: task_recipe(recipe, folder, name) for name in recipe.suite.tasks}
@@ -48,7 +47,7 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
 
     The settings that need classes are left out for STS-B, a regression.
     """
-    task, settings = TASKS[name], recipe.finetune
+    task, settings = TASKS[name], recipe.required_finetune
     *texts, label = task.columns
     init = str(folder) if settings.init == "pretrained" else settings.init
     tuning = settings.model_dump() | {
@@ -84,7 +83,7 @@ def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
         if not is_finished(folder, split):
             names = list(task.classes)
             encoder = LabelEncoder(task.kind, task.classes, label_names=names, indexed_names=names)
-            test = read_examples(recipe.finetune, split, recipe.evaluate.limit, encoder=encoder)
+            test = read_examples(recipe.required_finetune, split, recipe.evaluate.limit, encoder=encoder)
             labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
             write_results(folder, split, score(task.kind, labels, outputs, test.classes))
     results = read_results(folder)

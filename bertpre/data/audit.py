@@ -1,6 +1,7 @@
 """The audit of a store: what a user should know about the data before paying for a training on it."""
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ MOST_PAIRS = 50_000  # sampled to test whether lengths predict the label
 Item = TypeVar("Item")
 
 
-def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_options: float) -> dict[str, Any]:
+def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_options: Any) -> dict[str, Any]:
     """Totals from the manifest, quantiles of lengths, and the balance of the first epoch's pairs of the training split.
 
     The other arguments are those of `PairDataset`. Of a large store, evenly spaced shards are audited and `pairs` is an
@@ -41,7 +42,7 @@ def evenly_spaced(items: Sequence[Item], most: int) -> Sequence[Item]:
     return items[:: -(-len(items) // most) or 1]
 
 
-def audit_lengths(shards: list[Shard]) -> dict[str, dict[str, Any]]:
+def audit_lengths(shards: Sequence[Shard]) -> dict[str, dict[str, Any]]:
     """Quantiles and a histogram of the tokens in a sentence and in a document."""
     sentences = np.concatenate([np.diff(shard.sentences) for shard in shards])
     documents = np.concatenate([np.diff(shard.sentences[shard.documents]) for shard in shards])
@@ -67,7 +68,7 @@ def bars(counts: list[int]) -> str:
 
 def count_tokens(shards: list[Shard], vocab_size: int, unk_token_id: int) -> dict[str, float]:
     """The unigram entropy of the tokens, in nats, and the share of unknown tokens."""
-    counts = sum(np.bincount(shard.tokens, minlength=vocab_size) for shard in shards)
+    counts = reduce(np.add, (np.bincount(shard.tokens, minlength=vocab_size) for shard in shards))
     return {"unigram_entropy": entropy(counts), "unknown_share": float(counts[unk_token_id] / counts.sum())}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,6 +167,7 @@ class StoreBuilder:
     def encode(self, job: int = 0, jobs: int = 1) -> None:
         """Step 3: encode this job's parts."""
         choice = self.workspace.choice
+        assert choice is not None  # step 2 is done
         options = self.encode_options(choice)
         release_memory()
         numbers = range(job, choice.parts, jobs)
@@ -174,6 +176,7 @@ class StoreBuilder:
     def join(self) -> None:
         """Step 4: join the validation shards and small training shards, and move the store into place."""
         workspace, choice = self.workspace, self.workspace.choice
+        assert choice is not None  # step 2 is done
         parts, options = [workspace.part(number) for number in range(choice.parts)], self.encode_options(choice)
         refuse_unfinished([part for part in parts if not is_encoded(part, options)])
         facts = [part.facts("encode") for part in parts]
@@ -187,7 +190,7 @@ class StoreBuilder:
             for group in groups
         ]
         counts, lines = (
-            sum(part.load("counts") for part in parts),
+            reduce(np.add, (part.load("counts") for part in parts)),
             np.concatenate([part.load("lines") for part in parts]),
         )
         tokenizer = load_tokenizer(self.folder / "tokenizer")

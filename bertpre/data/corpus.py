@@ -124,7 +124,7 @@ class Table:
 
         names = [name for _, name in columns]
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
-            found = self.data.column_names or list(next(iter(self.data), {}))
+            found = list(self.data.column_names or next(self.data.iter(batch_size=1), ()))
             for argument, name in columns:
                 if name not in found:
                     known = ", ".join(found) or "none"
@@ -245,7 +245,7 @@ def load(
             return ParquetFiles(files)
         return load_dataset(options.pop("builder"), split="train", streaming=True, **options)
     if path and local.is_dir():
-        by = {} if text_unit == "line" else {"sample_by": text_unit}
+        by: dict[str, Any] = {} if text_unit == "line" else {"sample_by": text_unit}
         found = load_dataset_builder(str(local), name, **by).config.data_files
         if found and {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
             by |= CSV_OPTIONS
@@ -328,7 +328,7 @@ def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any
             f"{key}.path: files of several kinds ({', '.join(sorted(endings))}); give one pattern for each kind"
         )
     (kind,) = endings
-    options = {"builder": READERS[kind], "data_files": files}
+    options: dict[str, Any] = {"builder": READERS[kind], "data_files": files}
     if options["builder"] == "csv":
         options |= CSV_OPTIONS
     if kind == ".tsv":

@@ -56,7 +56,8 @@ def plan_pairs(
     plan = plan_whole_sentences(sentences, documents, room, generator, short_seq_prob, random_next_prob)
     is_too_long = plan[:, A_END] - plan[:, A_START] + plan[:, B_END] - plan[:, B_START] > room
     for row in np.flatnonzero(is_too_long).tolist():
-        plan[row, :IS_RANDOM_NEXT] = truncate_pair(*plan[row, :IS_RANDOM_NEXT].tolist(), room, generator)
+        a_start, a_end, b_start, b_end = plan[row, :IS_RANDOM_NEXT].tolist()
+        plan[row, :IS_RANDOM_NEXT] = truncate_pair(a_start, a_end, b_start, b_end, room, generator)
     return plan
 
 

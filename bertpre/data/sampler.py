@@ -1,7 +1,7 @@
 """The order of the examples: a pure function of (seed, epoch, position), so a resumed run continues immediately."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class PairDataset:
 
     def __init__(
         self,
-        shards: list[Shard],
+        shards: Sequence[Shard],
         max_length: int,
         seed: int,
         short_seq_prob: float = 0.1,
@@ -115,6 +115,7 @@ class PairDataset:
         shard = self.shards[number]
         a = shard.tokens[a_start:a_end]
         if self.kind == "none" and len(places := self.documents_begin(shard, a_start, a_end)):
+            assert self.sep_token_id is not None, "packed examples need the id of [SEP]"
             a = np.insert(a, places, self.sep_token_id)
         return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place))
 

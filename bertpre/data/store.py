@@ -4,14 +4,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 try:
     import resource
 except ImportError:  # Windows
-    resource = None
+    resource = None  # type: ignore[assignment]  # a module that may be missing
 
 from bertpre.errors import UserError
 from bertpre.files import file_checksum
@@ -131,7 +131,7 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> 
     return shards
 
 
-def load_shard(folder: Path, name: str, mmap_mode: str | None = "r") -> Shard:
+def load_shard(folder: Path, name: str, mmap_mode: Literal["r"] | None = "r") -> Shard:
     """Load a shard, memory-mapped by default: each array then keeps a file open."""
     files = (folder / f"{name}.{part}.npy" for part in PARTS)
     return Shard(*(np.load(file, mmap_mode=mmap_mode, allow_pickle=False) for file in files))

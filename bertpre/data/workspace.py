@@ -60,15 +60,14 @@ class Part:
         """The cleaned texts that are kept."""
         return list(compress(self.texts(), self.load("keep").tolist()))
 
-    def facts(self, stage: str) -> dict[str, Any] | None:
-        """What a stage (`clean`, `encode`) recorded when it finished; None before that."""
+    def facts(self, stage: str) -> dict[str, Any]:
+        """What a stage (`clean`, `encode`) recorded when it finished; empty before that."""
         file = self.file(f"{stage}.json")
-        return json.loads(file.read_text()) if file.exists() else None
+        return json.loads(file.read_text()) if file.exists() else {}
 
     def is_finished(self, stage: str, origin: str) -> bool:
         """Whether a stage has finished on input with this digest."""
-        facts = self.facts(stage)
-        return facts is not None and facts["origin"] == origin
+        return self.facts(stage).get("origin") == origin
 
     def begin(self, stage: str) -> None:
         """Mark a stage as unfinished before its files are overwritten."""
@@ -112,7 +111,7 @@ class Workspace:
             raise UserError(f"{run}: nothing to merge; run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
         counts = json.loads(file.read_text())
         parts = [self.part(number) for number in range(counts["parts"] + counts["held_out"])]
-        refuse_unfinished([part for part in parts if part.facts("clean") is None])
+        refuse_unfinished([part for part in parts if not part.facts("clean")])
         return parts[: counts["parts"]], parts[counts["parts"] :]
 
     @property

@@ -163,7 +163,7 @@ def cut(ids: list[int], room: int, truncation: str) -> list[int]:
 
 
 def collate(
-    encoded: EncodedExamples, indices: Sequence[int], length: int, pad_token_id: int
+    encoded: EncodedExamples, indices: Sequence[int] | np.ndarray, length: int, pad_token_id: int
 ) -> dict[str, torch.Tensor]:
     """A padded batch: input_ids, attention_mask and for pairs token_type_ids, all (B, S = length); labels (B, ...)."""
     ids = padded([encoded.ids[index] for index in indices], length, pad_token_id)

@@ -33,7 +33,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def subset(self, indices: Sequence[int]) -> "Examples":
+    def subset(self, indices: Sequence[int] | np.ndarray) -> "Examples":
         """The examples at `indices`, in that order."""
         labels = self.labels[indices] if isinstance(self.labels, np.ndarray) else [self.labels[i] for i in indices]
         return replace(

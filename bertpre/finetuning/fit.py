@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples
@@ -53,7 +53,7 @@ class FineTuning:
 
     def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
-        start, settings = time.perf_counter(), self.recipe.finetune
+        start, settings = time.perf_counter(), self.recipe.required_finetune
         task = build_task(settings, self.training)
         model, tokenizer = load_start(self.recipe, self.init, task, seed)
         model.to(self.accelerator.device)
@@ -70,8 +70,9 @@ class FineTuning:
         trainer = build_finetuning_trainer(self.recipe, seed, TaskModel(model, task), data, best, log)
         trainer.train()
         log.close()
-        metrics = {"seed": seed, "epochs": trainer.progress.step // data.steps_per_epoch, "examples": len(encoded.ids)}
-        if best is not None:
+        epochs = trainer.progress.step // data.steps_per_epoch
+        metrics: dict[str, Any] = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
+        if best is not None and self.validation is not None:
             best.restore()
             metrics["best_epoch"] = best.step // data.steps_per_epoch
             metrics["validation"] = best.metrics | {"examples": len(self.validation)}
@@ -82,10 +83,12 @@ class FineTuning:
 
     def encode(self, tokenizer: "PreTrainedTokenizerBase") -> EncodedExamples:
         """What the network is trained on: the training examples, and the unlabelled ones with pseudo-labels."""
-        settings = self.recipe.finetune
-        if self.encoded is None and self.unlabelled is None:
+        settings = self.recipe.required_finetune
+        if self.encoded is not None:
+            return self.encoded
+        if self.unlabelled is None:
             self.encoded = encode_examples(tokenizer, self.training, settings.max_length, settings.truncation)
-        elif self.encoded is None:
+        else:
             start, count = time.perf_counter(), len(self.unlabelled)
             self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled)
             seconds = time.perf_counter() - start
@@ -97,7 +100,7 @@ def build_finetuning_trainer(
     recipe: Recipe, seed: int, model: TaskModel, data: TrainingBatches, best: "BestEpoch | None", log: MetricsLog
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts."""
-    settings, training, device = recipe.finetune, recipe.training, data.accelerator.device
+    settings, training, device = recipe.required_finetune, recipe.training, data.accelerator.device
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
     is_short = training.compile == "auto" and not is_worth_compiling(flops, device)
@@ -139,7 +142,8 @@ class BestEpoch:
     def __init__(self, model: nn.Module, measure: Callable[[], dict[str, Any]], settings: Finetune) -> None:
         self.model, self.measure, self.settings = model, measure, settings
         self.metrics: dict[str, Any] = {}  # of the best epoch
-        self.step, self.weights, self.epochs_since = 0, {}, 0
+        self.weights: dict[str, Tensor] = {}
+        self.step, self.epochs_since = 0, 0
 
     def __call__(self, step: int) -> dict[str, float]:
         """The metrics on the validation part; keeps the weights if they are the best so far."""

@@ -14,16 +14,17 @@ from bertpre.errors import UserError
 class GlueTask:
     """A task: its columns on the Hub, official metrics, splits it is measured on; folder and columns of its TSV files.
 
-    `tsv_columns` are names in the header, or column numbers if there is no header; the last one is the label.
+    `tsv_columns` are names in the header, which is `tsv_header` if the file has none; the last one is the label.
     """
 
     folder: str
     columns: tuple[str, ...]
-    tsv_columns: tuple[str | int, ...]
+    tsv_columns: tuple[str, ...]
     classes: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
     splits: tuple[str, ...] = ("validation",)
     tsv_labels: tuple[str, ...] = ("0", "1")
+    tsv_header: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -37,7 +38,14 @@ INFERENCE = ("entailment", "neutral", "contradiction")
 SAME = ("not_duplicate", "duplicate")
 MATCHED = ("validation_matched", "validation_mismatched")
 TASKS = {
-    "cola": GlueTask("CoLA", ("sentence", "label"), (3, 1), ("unacceptable", "acceptable"), ("matthews",)),
+    "cola": GlueTask(
+        "CoLA",
+        ("sentence", "label"),
+        ("sentence", "label"),
+        ("unacceptable", "acceptable"),
+        ("matthews",),
+        tsv_header=("source", "label", "mark", "sentence"),
+    ),
     "sst2": GlueTask("SST-2", ("sentence", "label"), ("sentence", "label"), ("negative", "positive")),
     "mrpc": GlueTask(
         "MRPC", PAIR, ("#1 String", "#2 String", "Quality"), ("not_equivalent", "equivalent"), ("f1", "accuracy")
@@ -98,19 +106,17 @@ class GlueFile:
         short = 0
         with self.file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
-            columns = self.task.tsv_columns
-            if isinstance(columns[0], str):
-                header = next(reader, [])
-                if missing := [column for column in columns if column not in header]:
-                    raise UserError(f"{self.file} has no column {missing[0]!r}; its columns are {', '.join(header)}")
-                columns = tuple(header.index(column) for column in columns)
+            header = list(self.task.tsv_header) or next(reader, [])
+            if missing := [column for column in self.task.tsv_columns if column not in header]:
+                raise UserError(f"{self.file} has no column {missing[0]!r}; its columns are {', '.join(header)}")
+            places = [header.index(column) for column in self.task.tsv_columns]
             for fields in reader:
-                if len(fields) <= max(columns):
+                if len(fields) <= max(places):
                     if self.task is TASKS["qqp"]:
                         short += 1
                         continue
                     raise UserError(f"line {reader.line_num} of {self.file} has only {len(fields)} fields")
-                values = [fields[column] for column in columns]
+                values = [fields[place] for place in places]
                 row = dict(zip(self.task.columns, [*values[:-1], self.label(values[-1], reader.line_num)], strict=True))
                 yield {name: [row[name]] for name in self.chosen}
         if short:

@@ -38,7 +38,7 @@ class Classifier:
         cls, recipe: Recipe, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", task: Task
     ) -> "Classifier":
         """A classifier that cuts texts and computes as the recipe says."""
-        settings, batch_size = recipe.finetune, recipe.evaluate.batch_size
+        settings, batch_size = recipe.required_finetune, recipe.evaluate.batch_size
         precision = recipe.training.precision
         return cls(model, tokenizer, task, settings.max_length, settings.truncation, precision, batch_size)
 
@@ -80,7 +80,7 @@ class Classifier:
             labels = batch.pop("labels")
             with torch.no_grad():
                 logits = working(**{name: tensor.to(self.model.device) for name, tensor in batch.items()}).logits
-            rows = self.task.outputs(logits.float())
+            rows = list(self.task.outputs(logits.float()))
             if self.task.kind == "tokens":
                 rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORE_INDEX).numpy(), strict=True)]
             found += zip(indices.tolist(), rows, strict=True)

@@ -41,15 +41,17 @@ class LabelEncoder:
         """
         refuse_unusable(settings.task, rows)
         if settings.task == "regression":
-            return cls(settings.task, (settings.label_column,))
+            return cls(settings.task, tuple(settings.label_columns))
         refuse_mixed_names(settings.label_names, rows)
         names = settings.label_names or rows.class_names
         if isinstance(settings.label_column, list):
-            return cls(settings.task, tuple(settings.label_column), is_binary=True)
+            return cls(settings.task, tuple(settings.label_columns), is_binary=True)
         if settings.task == "multi_label" and are_binary(rows, names):
             return cls(settings.task, tuple(names or map(str, range(len(rows.labels[0])))), is_binary=True)
+        if not names:
+            return cls(settings.task, find_classes(settings.task, rows))
         if not settings.label_names:
-            return cls(settings.task, tuple(names) if names else find_classes(settings.task, rows))
+            return cls(settings.task, tuple(names))
         written = {str(as_written(each)) for label in rows.labels for each in each_of(settings.task, label)}
         encoder = cls(settings.task, tuple(names), names, None if written <= set(names) else names)
         return replace(encoder, indexed_names=encoder.names_by_index(rows))
@@ -71,9 +73,9 @@ class LabelEncoder:
         """
         refuse_unusable(self.task, rows)
         if self.task == "regression":
-            numbers = [to_number(label) for label in rows.labels]
-            rows.refuse([number is None for number in numbers], "a label that is not a finite number")
-            return np.array(numbers, dtype=np.float32)
+            values = [to_number(label) for label in rows.labels]
+            rows.refuse([value is None for value in values], "a label that is not a finite number")
+            return np.array(values, dtype=np.float32)
         if self.is_binary:
             bits = [[BITS.get(each) for each in items_of(label)] for label in rows.labels]
             rows.refuse([None in row or len(row) != len(self.classes) for row in bits], self.outside)
@@ -188,12 +190,13 @@ def are_binary(rows: Rows, names: list[str] | None) -> bool:
     length, *other_lengths = {len(label) for label in rows.labels}
     if other_lengths or length < 2:
         return False
-    fits = names is None or len(names) == length
-    if not fits and any(len(set(label)) < length for label in rows.labels):
+    if names is None or len(names) == length:
+        return True
+    if any(len(set(label)) < length for label in rows.labels):
         raise UserError(
             f"{rows.place}: labels are lists of {length} zeros and ones, but there are {len(names)} classes"
         )
-    return fits
+    return False
 
 
 def refuse_unusable(task: str, rows: Rows) -> None:

@@ -137,10 +137,10 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
         task.auto_class,
         f"finetune.init: {source!r} is not an encoder",
         tokenizer_source=str(run / "tokenizer") if is_run else None,
-        configure=partial(configure_for_task, settings=recipe.finetune, task=task),
+        configure=partial(configure_for_task, settings=recipe.required_finetune, task=task),
         new_head=True,
     )
-    refuse_unfit(source, model, tokenizer, recipe.finetune)
+    refuse_unfit(source, model, tokenizer, recipe.required_finetune)
     return eager_on_cpu(model), tokenizer
 
 
@@ -149,7 +149,7 @@ def random_start(recipe: Recipe, task: Task) -> "Loaded":
     own, given = Path(recipe.output_dir) / "tokenizer", recipe.tokenizer.path
     tokenizer = load_tokenizer(model_of(given, "tokenizer") if given and not own.exists() else own)
     config = build_config(recipe, tokenizer)
-    configure_for_task(config, recipe.finetune, task)
+    configure_for_task(config, recipe.required_finetune, task)
     model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config))
     return model, match_inputs(tokenizer, model)
 
@@ -200,7 +200,7 @@ def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":
 
 def load_classifier(recipe: Recipe, folder: Path, classes: tuple[str, ...]) -> Classifier:
     """The recipe's classifier in a folder; raises UserError if its classes are not `classes`."""
-    task = Task(recipe.finetune.task, classes)
+    task = Task(recipe.required_finetune.task, classes)
     model, tokenizer = load_model(str(folder), task.auto_class, f"{folder} is not a classifier of this recipe")
     known = class_names(model)
     if known != classes:
@@ -219,8 +219,8 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
         if not source.exists():
             raise UserError(f"no classifier in {source}; run `bertpre finetune` first")
         model, tokenizer = load_model(str(source), None, f"{str(source)!r} is not a text classifier")
-        task = Task(recipe.finetune.task, class_names(model))
-        return Classifier.of(recipe, model, tokenizer, task), recipe.finetune
+        task = Task(recipe.required_finetune.task, class_names(model))
+        return Classifier.of(recipe, model, tokenizer, task), recipe.required_finetune
     problem = f"{place!r} is not a fine-tuned text classifier"
     try:
         model, tokenizer = load_model(place, None, problem)

@@ -1,6 +1,6 @@
 """The worst mistakes: texts on which the model was confident and wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from bertpre.finetuning.examples import Examples
 
 WORST, EXCERPT = 10, 400  # mistakes; characters of each text
 Mistakes = Iterator[tuple[float, dict[str, Any]]]  # for each text: the size of the mistake, 0 if right; its description
+Finder = Callable[[Examples, Any, Any], Mistakes]
 
 
 def worst_mistakes(kind: str, test: Examples, labels: Any, outputs: Any) -> list[dict[str, Any]]:
@@ -16,8 +17,8 @@ def worst_mistakes(kind: str, test: Examples, labels: Any, outputs: Any) -> list
 
     In the tasks `multi_label` and `tokens` a text is ranked by its worst decision.
     """
-    find = {"regression": of_numbers, "multi_label": of_label_sets, "tokens": of_words}.get(kind, of_classes)
-    found = list(find(test, labels, outputs))
+    finders: dict[str, Finder] = {"regression": of_numbers, "multi_label": of_label_sets, "tokens": of_words}
+    found = list(finders.get(kind, of_classes)(test, labels, outputs))
     sizes = np.array([size for size, _ in found])
     order = [index for index in np.argsort(-sizes, kind="stable")[:WORST] if sizes[index] > 0]
     return [{"id": test.ids[index], "text": excerpt(test, index)} | found[index][1] for index in order]

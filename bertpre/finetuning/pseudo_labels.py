@@ -29,6 +29,7 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
     Raises UserError if none is left.
     """
     wanted = settings.unlabelled
+    assert wanted is not None  # without this section there are no such texts
     path = wanted.path or settings.path
     rows = read_rows(settings, path, wanted.split, wanted.limit, with_labels=False)
     known = {text for examples in labelled for text in whole_texts(examples)}
@@ -63,10 +64,11 @@ def encode_with_pseudo_labels(
     labelled, others = encoder(training), encoder(unlabelled)
     predict = fit_on_tokens(labelled(UNCUT).ids, training.labels, len(training.classes))
     pseudo_labels = predict(others(UNCUT).ids)
+    assert settings.unlabelled is not None  # without this section there are no such texts
     own, further = labelled(settings.max_length), others(settings.unlabelled.max_length or settings.max_length)
     return EncodedExamples(
         further.ids + own.ids,
-        None if own.segments is None else further.segments + own.segments,
+        None if own.segments is None or further.segments is None else further.segments + own.segments,
         np.concatenate([pseudo_labels, np.eye(len(training.classes))[training.labels]]).astype(np.float32),
         num_pseudo_labelled=len(unlabelled),
     )

@@ -46,20 +46,22 @@ def read_rows(settings: "Finetune", path: str, split: str, limit: int | None = N
     Raises UserError if a column is missing, there are no rows, or a text is empty or not text.
     """
     place = f"finetune: {path} (split {split})"
-    label_columns = settings.label_column if isinstance(settings.label_column, list) else [settings.label_column]
-    ids, rows, class_names = read_columns(settings, path, split, label_columns if with_labels else [])
+    ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [])
     if limit is not None and limit < len(rows):
         kept = np.linspace(0, len(rows) - 1, limit).astype(int)
         ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
     if not rows:
         raise UserError(f"{place} holds no text")
-    texts = [text_in(row[0], settings.task, place, "text_column") for row in rows]
-    texts = texts if settings.task == "tokens" else list(map(clean_text, texts))
+    texts: list[Any]
+    if settings.task == "tokens":
+        texts = [words_in(row[0], place, "text_column") for row in rows]
+    else:
+        texts = [clean_text(text_in(row[0], place, "text_column")) for row in rows]
     has_pairs, pairs = settings.text_pair_column is not None, None
     if has_pairs:
-        pairs = [clean_text(text_in(row[1], settings.task, place, "text_pair_column")) for row in rows]
+        pairs = [clean_text(text_in(row[1], place, "text_pair_column")) for row in rows]
     written = [list(row[1 + has_pairs :]) for row in rows]
-    labels = written if len(label_columns) > 1 or not with_labels else [label for (label,) in written]
+    labels = written if len(settings.label_columns) > 1 or not with_labels else [label for (label,) in written]
     found = Rows(place, ids, texts, pairs, labels, class_names)
     empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
     found.refuse(empty, "no text in it; leave such examples out")
@@ -70,8 +72,8 @@ def read_columns(
     settings: "Finetune", path: str, split: str, label_columns: list[str]
 ) -> tuple[list[str], list[Row], list[str] | None]:
     """Ids and values of all rows, and the dataset's own class names; `split` may join several splits with a +."""
-    columns = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
-    columns = [(key, column) for key, column in columns if column is not None]
+    named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
+    columns = [(key, column) for key, column in named if column is not None]
     columns += [("label_column", column) for column in label_columns]
     ids, rows, class_names = [], [], None
     for part in split.split("+"):
@@ -85,15 +87,18 @@ def read_columns(
     return ids, rows, class_names
 
 
-def text_in(value: Any, task: str, place: str, key: str) -> str | list[str]:
-    """The text in a column; in the task `tokens` its words, given as a list or with spaces.
+def text_in(value: Any, place: str, key: str) -> str:
+    """The text in a column; raises UserError for anything else."""
+    if not isinstance(value, str | None):
+        raise UserError(f"{place}: {key} holds {type(value).__name__}, not text")
+    return value or ""
 
-    Raises UserError for anything else.
-    """
-    is_words = task == "tokens"
-    if not isinstance(value, str | None) and not (is_words and isinstance(value, list)):
-        raise UserError(f"{place}: {key} holds {type(value).__name__}, not {'words' if is_words else 'text'}")
-    return list(map(str, items_of(value))) if is_words else value or ""
+
+def words_in(value: Any, place: str, key: str) -> list[str]:
+    """The words in a column, given as a list or with spaces; raises UserError for anything else."""
+    if not isinstance(value, str | list | None):
+        raise UserError(f"{place}: {key} holds {type(value).__name__}, not words")
+    return list(map(str, items_of(value)))
 
 
 def items_of(value: Any) -> list[Any]:

@@ -162,7 +162,7 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
     counts = entity_counts(labels, probabilities, classes)
     return metrics | {
         "calibration": calibration(all_labels, all_probabilities),
-        "f1": of_counts(*sum(counts.values()).sum(0))["f1"],
+        "f1": of_counts(*np.sum(list(counts.values()), axis=(0, 1)))["f1"],
         "per_class": {kind: of_counts(*counts[kind].sum(0)) for kind in sorted(counts)},
     }
 
@@ -191,7 +191,8 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
 
     Tags are IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these.
     """
-    found, start, kind = set(), 0, None
+    found: set[tuple[str, int, int]] = set()
+    start, kind = 0, None
     for place, tag in enumerate([*tags, "O"]):
         mark, _, here = tag.partition("-")
         mark = BILOU.get(mark, mark)
@@ -201,7 +202,7 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
         if mark in ("B", "S") or (mark in ("I", "E") and kind is None):
             start, kind = place, here
         if mark in ("E", "S"):
-            found.add((kind, start, place + 1))
+            found.add((here, start, place + 1))
             kind = None
     return found
 
@@ -229,9 +230,10 @@ def intervals(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) ->
         words = np.array([len(row) for row in labels])
         measures = {"accuracy": lambda draw: right[draw].sum() / words[draw].sum()}
         if has_entities(classes):
-            counts = sum(entity_counts(labels, outputs, classes).values())
+            counts = np.sum(list(entity_counts(labels, outputs, classes).values()), axis=0)
             measures["f1"] = lambda draw: of_counts(*counts[draw].sum(0))["f1"]
-    generator, drawn = np.random.default_rng(0), {name: [] for name in measures}
+    generator = np.random.default_rng(0)
+    drawn: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(RESAMPLES):
         draw = generator.integers(0, len(labels), len(labels))
         for name, measure in measures.items():
@@ -253,7 +255,7 @@ def intervals_of_classes(
     return {name: percentiles(np.concatenate([part[name] for part in drawn])) for name in drawn[0]}
 
 
-def percentiles(values: Sequence[float]) -> list[float]:
+def percentiles(values: Sequence[float] | np.ndarray) -> list[float]:
     """The ends of the middle 95 % of the values."""
     return [float(value) for value in np.percentile(values, INTERVAL)]
 

@@ -29,7 +29,7 @@ def recipe_fingerprint(recipe: Recipe) -> str:
 
 def seeds_of(recipe: Recipe) -> range:
     """The seeds of the recipe's classifiers."""
-    return range(recipe.seed, recipe.seed + recipe.finetune.seeds)
+    return range(recipe.seed, recipe.seed + recipe.required_finetune.seeds)
 
 
 def seed_folder(recipe: Recipe, seed: int) -> Path:
@@ -40,7 +40,7 @@ def seed_folder(recipe: Recipe, seed: int) -> Path:
 def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
     """Train and save the classifier of one seed, or take it from `seeds/` if it is finished; returns its metrics."""
     recipe, is_main = tuning.recipe, tuning.accelerator.is_main_process
-    run, has_several = Path(recipe.output_dir), recipe.finetune.seeds > 1
+    run, has_several = Path(recipe.output_dir), recipe.required_finetune.seeds > 1
     folder = seed_folder(recipe, seed) if has_several else run / "finetuned"
     fingerprint = recipe_fingerprint(recipe)
     if has_several and (folder / FIGURES).exists():
@@ -94,6 +94,6 @@ def measure_seeds(recipe: Recipe, test: Examples, kept: int, metrics_of_kept: di
         metrics = metrics_of_kept
         if seed != kept:
             labels, outputs = load_classifier(recipe, seed_folder(recipe, seed), test.classes).apply(test)
-            metrics = score(recipe.finetune.task, labels, outputs, test.classes)
+            metrics = score(recipe.required_finetune.task, labels, outputs, test.classes)
         rows.append({name: value for name, value in metrics.items() if isinstance(value, float)})
     return {name: spread([row[name] for row in rows]) for name in rows[0]}

@@ -20,16 +20,9 @@ class Parts:
     test: Examples | None
 
 
-def require_finetune(recipe: Recipe) -> Finetune:
-    """The recipe's finetune section; raises UserError if it has none."""
-    if recipe.finetune is None:
-        raise UserError("finetune: the recipe has no such section; name the labelled texts with finetune.path=...")
-    return recipe.finetune
-
-
 def read_parts(recipe: Recipe) -> Parts:
     """The parts of the training split, checked; None for a part that the recipe does not ask for."""
-    settings = require_finetune(recipe)
+    settings = recipe.required_finetune
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
     if settings.test_fraction:
         training, test = set_aside(recipe, training)
@@ -54,7 +47,7 @@ def validation_place(settings: Finetune) -> tuple[str, str]:
 
 def set_aside(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
     """The examples without and with the part `finetune.test_fraction`, which is only tested on, in their order."""
-    settings = recipe.finetune
+    settings = recipe.required_finetune
     is_test = draw_blocks(
         examples, settings.test_fraction, settings.validation_block, (recipe.seed, 4), "finetune.test_fraction"
     )
@@ -67,7 +60,7 @@ def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, 
 
     Raises UserError if the validation part would be empty or too small to measure on.
     """
-    settings = recipe.finetune
+    settings = recipe.required_finetune
     share, key = settings.validation_fraction, "finetune.validation_fraction"
     is_held_out = draw_blocks(examples, share, settings.validation_block, (recipe.seed, 1), key)
     shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
@@ -100,10 +93,10 @@ def draw_blocks(examples: Examples, share: float, block: int, seed: tuple[int, i
 
 def read_further(recipe: Recipe, parts: Parts) -> Examples | None:
     """The recipe's unlabelled texts, without those that are also labelled; None if the recipe names none."""
-    if recipe.finetune.unlabelled is None:
+    if recipe.required_finetune.unlabelled is None:
         return None
     labelled = [parts.training, parts.validation, parts.test]
-    return read_unlabelled(recipe.finetune, [part for part in labelled if part is not None])
+    return read_unlabelled(recipe.required_finetune, [part for part in labelled if part is not None])
 
 
 def read_test(recipe: Recipe, parts: Parts) -> Examples:
@@ -113,7 +106,7 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
     """
     if parts.test is not None:
         return parts.test
-    settings, place = recipe.finetune, place_of_test(recipe)
+    settings, place = recipe.required_finetune, place_of_test(recipe)
     if same_place(place, (settings.path, settings.split)):
         raise UserError(
             f"evaluate: the classifier is trained on {place[0]} (split {place[1]}); give other texts with "
@@ -124,7 +117,7 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
 
 def place_of_test(recipe: Recipe) -> tuple[str, str]:
     """Path and split of test texts from outside the training split."""
-    path = recipe.evaluate.path or recipe.finetune.path
+    path = recipe.evaluate.path or recipe.required_finetune.path
     return path, recipe.evaluate.split or ("train" if Path(path).is_file() else "test")
 
 
@@ -135,6 +128,6 @@ def same_place(one: tuple[str, str], other: tuple[str, str]) -> bool:
 
 def chosen_on_test(recipe: Recipe) -> bool:
     """Whether the best epoch is chosen on the test texts."""
-    settings = recipe.finetune
+    settings = recipe.required_finetune
     is_elsewhere = is_validation_elsewhere(settings) and not settings.test_fraction
     return is_elsewhere and same_place(place_of_test(recipe), validation_place(settings))

@@ -1,5 +1,6 @@
 """The tasks of fine-tuning: their losses, and the meaning of their logits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -141,11 +142,11 @@ class TaskModel(nn.Module):
 class TaskObjective:
     """The loss, and if there are classes the accuracy, during training."""
 
-    count_names = ("num_items_in_batch",)
+    count_names: tuple[str, ...] = ("num_items_in_batch",)
 
     def __init__(self, task: Task) -> None:
         self.has_accuracy = task.kind in ("classification", "tokens")
-        self.metric_names = ("loss", "accuracy") if self.has_accuracy else ("loss",)
+        self.metric_names: tuple[str, ...] = ("loss", "accuracy") if self.has_accuracy else ("loss",)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The number of labels in a batch: of texts, or of words."""
@@ -154,7 +155,7 @@ class TaskObjective:
             "num_items_in_batch": len(labels) if labels.is_floating_point() else int((labels != IGNORE_INDEX).sum())
         }
 
-    def measure(self, outputs: TaskOutput, batch: Batch, counts: dict[str, float]) -> dict[str, Tensor]:
+    def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """This batch's share of the loss and the accuracy (fraction) over `counts` labels."""
         measured = {"loss": outputs.loss.detach()}
         if self.has_accuracy:

@@ -33,14 +33,15 @@ from .modeling_bertpre import (
 )
 
 StateDict = dict[str, Tensor]
+Classes = dict[type[PreTrainedModel], type[PreTrainedModel]]
 
-TO_BERT = {
+TO_BERT: Classes = {
     BertPreForPreTraining: BertForPreTraining,
     BertPreForMaskedLM: BertForMaskedLM,
     BertPreForSequenceClassification: BertForSequenceClassification,
     BertPreForTokenClassification: BertForTokenClassification,
 }
-TO_MODERNBERT = {
+TO_MODERNBERT: Classes = {
     BertPreForPreTraining: ModernBertForMaskedLM,
     BertPreForMaskedLM: ModernBertForMaskedLM,
     BertPreForSequenceClassification: ModernBertForSequenceClassification,
@@ -210,7 +211,7 @@ def _check_architecture(model: PreTrainedModel, wanted: str, alternative: str) -
         )
 
 
-def _counterpart(model: PreTrainedModel, table: dict[type, type]) -> type[PreTrainedModel]:
+def _counterpart(model: PreTrainedModel, table: Classes) -> type[PreTrainedModel]:
     if type(model) not in table:
         known = ", ".join(source.__name__ for source in table)
         raise ValueError(f"{type(model).__name__} has no counterpart; convert one of: {known}")

@@ -8,6 +8,7 @@ these files alone.
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,7 @@ from .layers_bertpre import (
 
 IGNORE_INDEX = -100  # the label of a position without a target
 
-Count = Tensor | int | None
+Count: TypeAlias = Tensor | int | None
 
 
 # ---- what all models share -------------------------------------------------------------------------------------------
@@ -165,8 +166,8 @@ class BertPreModel(BertPrePreTrainedModel):
     def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
         # Given a padding mask, transformers' helper tests whether anything is padded, and the CPU waits for the GPU's
         # answer in every step. It returns a 4-D mask unchanged, so build one here for the kernels that take bool.
-        is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
-        if is_padding_mask and self.config._attn_implementation in ("eager", "sdpa"):
+        kernel = self.config._attn_implementation
+        if attention_mask is not None and attention_mask.ndim == 2 and kernel in ("eager", "sdpa"):
             attention_mask = attention_mask[:, None, None, :].bool()  # (B, S) -> (B, 1, 1, S)
         return create_bidirectional_mask(self.config, hidden_states, attention_mask)
 

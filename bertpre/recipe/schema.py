@@ -8,6 +8,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from bertpre.errors import UserError
+
 GlueTask = Literal["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -368,6 +370,11 @@ class Finetune(Section):
         return bool(self.validation_fraction or self.validation_path or self.validation_split)
 
     @property
+    def label_columns(self) -> list[str]:
+        """`label_column` as a list."""
+        return self.label_column if isinstance(self.label_column, list) else [self.label_column]
+
+    @property
     def best_by(self) -> str:
         """The metric that selects the best epoch."""
         return self.metric or METRICS[self.task][0]
@@ -435,6 +442,13 @@ class Recipe(Section):
             raise ValueError("training: give max_steps, max_tokens or a budget such as 45m, or several of them")
         self.check_model()
         return self
+
+    @property
+    def required_finetune(self) -> Finetune:
+        """The finetune section; raises UserError if there is none."""
+        if self.finetune is None:
+            raise UserError("finetune: the recipe has no such section; name the labelled texts with finetune.path=...")
+        return self.finetune
 
     def check_model(self) -> None:
         """Raise ValueError for a model whose sizes do not fit each other or its use."""

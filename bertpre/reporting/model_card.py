@@ -70,7 +70,7 @@ def model_card(
         f"# {repo_id.split('/')[-1]}\n",
         f"{what_it_is(recipe, results, model_type)}\n",
         "## How to load it\n",
-        how_to_load(recipe.finetune, results, repo_id),
+        how_to_load(recipe, results, repo_id),
         "## Training\n",
         f"{training_data(recipe, results)}\n",
         f"The complete recipe:\n\n```yaml\n{to_yaml(recipe)}```\n",
@@ -108,11 +108,11 @@ def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, licen
     tuned = recipe.finetune
     paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
     datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
-    base = tuned.init if is_classifier(results) else recipe.training.init
+    base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
     facts = {
         "license": license,
         "library_name": "transformers",
-        "pipeline_tag": pipeline_of(tuned) if is_classifier(results) else "fill-mask",
+        "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",
         "tags": [model_type, "bertpre", *([] if is_classifier(results) else ["masked-lm"])],
         "base_model": base if base and HUB_ID.fullmatch(base) else None,
         "datasets": datasets,
@@ -129,9 +129,10 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str) -> str:
     """The model in a few sentences."""
     if is_classifier(results):
         own = {"random": "random weights", "pretrained": "an encoder pretrained by bertpre"}
-        start = own.get(recipe.finetune.init) or linked(recipe.finetune.init, "")
+        settings = recipe.required_finetune
+        start = own.get(settings.init) or linked(settings.init, "")
         return (
-            f"A model for {TASKS[recipe.finetune.task]}, fine-tuned by bertpre from {start}. It loads as stock "
+            f"A model for {TASKS[settings.task]}, fine-tuned by bertpre from {start}. It loads as stock "
             f"`{model_type}` of transformers."
         )
     model = recipe.model
@@ -154,10 +155,11 @@ def pipeline_of(settings: Finetune) -> str:
     return "token-classification" if settings.task == "tokens" else "text-classification"
 
 
-def how_to_load(settings: Finetune | None, results: dict[str, Any], repo_id: str) -> str:
+def how_to_load(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
     """Code that loads and runs the repository's models."""
     if "finetune" not in results:
         return LOADING.format(repo_id=repo_id)
+    settings = recipe.required_finetune
     is_tokens = settings.task == "tokens"
     text = '"I would see it again."'
     if settings.text_pair_column is not None:
@@ -178,7 +180,7 @@ def how_to_load(settings: Finetune | None, results: dict[str, Any], repo_id: str
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
     """The texts that the model was trained on."""
     lines = []
-    if not is_classifier(results) or recipe.finetune.init == "pretrained":
+    if not is_classifier(results) or recipe.required_finetune.init == "pretrained":
         lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
     if tuning := recipe.finetune:
         lines.append(

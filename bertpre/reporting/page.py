@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def page(title: str, parts: list[str]) -> str:
     return f"{head}<style>{STYLE}</style><body>{''.join(parts)}</body></html>\n"
 
 
-def table(rows: list[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
+def table(rows: Sequence[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
     """Rows as an HTML table; the first column holds the names."""
     above = "".join(f"<th>{html.escape(name)}</th>" for name in head)
     lines = []

@@ -30,7 +30,7 @@ class PretrainingObjective:
         self.has_pairs = has_pairs
         self.metric_names = ("loss", "mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs else ())
 
-    count_names = ("num_items_in_batch", "num_pairs_in_batch")
+    count_names: tuple[str, ...] = ("num_items_in_batch", "num_pairs_in_batch")
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's masked tokens and its pairs: what its losses are means over."""

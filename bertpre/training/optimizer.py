@@ -31,7 +31,7 @@ def build_optimizers(
     hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
     rest = {key: value for key, value in parameters.items() if key not in hidden}
     groups = parameter_groups(rest, learning_rate, weight_decay, layer_decay)
-    settings = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
+    settings: dict[str, Any] = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
     adam = Lamb(groups, **settings) if name == "lamb" else torch.optim.AdamW(groups, **settings, fused=True)
     optimizers: list[torch.optim.Optimizer] = [adam]
     if name == "muon":
@@ -72,8 +72,8 @@ def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
     top = max((int(match[1]) for match in found.values() if match), default=-1)
 
     def depth(key: str) -> int:
-        if found[key]:
-            return top + 1 - int(found[key][1])
+        if match := found[key]:
+            return top + 1 - int(match[1])
         return top + 2 if "embeddings" in key.split(".") else 0
 
     return {key: layer_decay ** depth(key) for key in keys}

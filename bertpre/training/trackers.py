@@ -120,19 +120,19 @@ class WandbTracker:
     def __init__(self, project: str, folder: Path, stage: str, config: dict[str, Any]) -> None:
         import wandb
 
-        self.wandb, mode = wandb, os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
-        settings = {
+        self.wandb, settings = wandb, {
             "project": project, "name": f"{folder.name}-{stage}", "dir": str(folder), "config": config,
             "id": run_id(folder / f"wandb-{stage}.id"), "resume": "allow",
+            "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline"),
             "settings": wandb.Settings(init_timeout=INIT_TIMEOUT),
         }  # fmt: skip
         try:
-            self.run = wandb.init(**settings, mode=mode)
+            self.run = wandb.init(**settings)
         except Exception as error:  # of many classes; none of them should end a training
             reason = first_line(error)
             logger.warning("wandb cannot be reached (%s): this run is logged offline in %s", reason, folder / "wandb")
             wandb.teardown()  # it still holds the run
-            self.run = wandb.init(**settings, mode="offline")
+            self.run = wandb.init(**settings | {"mode": "offline"})
 
     def log(self, split: str, step: int, metrics: dict[str, float]) -> None:
         """Log one row; a failure of wandb does not stop the training."""

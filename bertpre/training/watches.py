@@ -8,13 +8,14 @@ class SpikeWatch:
     """Warns of a training loss far above those of the last `lines` log lines."""
 
     def __init__(self, lines: int = 10) -> None:
+        self.lines = lines
         self.losses: deque[float] = deque(maxlen=lines)
 
     def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
         """A warning where the loss is above the median by six times the median deviation, and by at least 0.5."""
         loss, known = metrics["loss"], list(self.losses)
         self.losses.append(loss)
-        if len(known) < self.losses.maxlen:
+        if len(known) < self.lines:
             return None
         median = statistics.median(known)
         spread = statistics.median(abs(value - median) for value in known)

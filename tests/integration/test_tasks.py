@@ -371,7 +371,7 @@ def test_one_file_is_enough_if_a_part_is_set_aside(
 
     given = (f"output_dir={tmp_path / 'aside'}", "finetune.test_fraction=0.25")
     assert run_here("doctor", file, *given) == 0
-    assert "36 examples to learn from, 9 to choose the best epoch on, 15 to test on" in capsys.readouterr().out
+    assert "36 training, 9 validation and 15 test examples" in capsys.readouterr().out
     assert run_here("run", file, *given) == 0, capsys.readouterr().err
     results = json.loads((tmp_path / "aside" / "results.json").read_text())
     assert results["evaluate"]["examples"] == 15
