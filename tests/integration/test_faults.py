@@ -158,7 +158,7 @@ def test_keys_that_change_no_result_may_change_between_runs(
     assert run_here(*arguments, "training.learning_rate=5e-4") == 2
     refused = capsys.readouterr().err
     assert "differs in training.learning_rate" in refused
-    assert "what may change in a training: training.log_every" in refused
+    assert "these recipe keys may change between runs: training.log_every" in refused
     free = ("training.log_every=5", "checkpoint.every=1", "checkpoint.keep=9", "training.price_per_hour=3.6")
     assert run_here(*arguments, *free) == 0
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
