@@ -66,17 +66,18 @@ def test_loss_and_gradient_do_not_depend_on_the_micro_batch(tiny_modern_run: Pat
             assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4), row["step"]
 
 
-def test_dropout_is_on_in_training_and_off_in_evaluations(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_evaluated", [False, True])
+def test_dropout_is_on_in_training_and_off_in_evaluations(is_evaluated: bool, tmp_path: Path) -> None:
     model, seen = ToyModel(), []
     trainer = toy_trainer(
         tmp_path,
         model=model.eval(),  # as from_pretrained leaves it
-        measure=lambda step: {"dropout": float(model.training)},
+        measure=(lambda step: {"dropout": float(model.training)}) if is_evaluated else None,
         after_step=lambda trainer: seen.append(trainer.training_step.wrapped.training),
     )
     trainer.train()
     assert seen == [True] * 10
-    assert {row["dropout"] for row in read_metrics(tmp_path, split="validation")} == {0.0}
+    assert {row["dropout"] for row in read_metrics(tmp_path, split="validation")} == ({0.0} if is_evaluated else set())
 
 
 def poison(bad_steps: Iterable[int], in_weights: bool = False) -> tuple[Callable[[Trainer], None], list[int]]:
