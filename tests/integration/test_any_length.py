@@ -26,7 +26,9 @@ MODELS = {
 
 
 @pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "stock" in name else name for name in MODELS]
+)
 def test_one_program_for_every_length(name: str, soft: bool) -> None:
     torch._dynamo.reset()
     counter = CompileCounter()

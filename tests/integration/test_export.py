@@ -120,7 +120,10 @@ print(json.dumps(model.encode(sys.argv[2:]).tolist()))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("run_name", "to"), [("tiny_run", "bert"), ("tiny_modern_run", "modernbert")])
+@pytest.mark.parametrize(
+    ("run_name", "to"),
+    [pytest.param("tiny_run", "bert", marks=pytest.mark.slow), ("tiny_modern_run", "modernbert")],
+)
 def test_sentence_transformers_take_the_encoder(
     run_name: str, to: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
