@@ -279,8 +279,9 @@ def rows_without_times(folder: Path) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in names} for row in read_metrics(folder)]
 
 
-def test_ten_steps_are_five_and_a_resume_bit_for_bit(tmp_path: Path) -> None:
-    toy_trainer(tmp_path / "whole", log_every=3).train()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ten_steps_are_five_and_a_resume_bit_for_bit(dtype: torch.dtype, tmp_path: Path) -> None:
+    toy_trainer(tmp_path / "whole", log_every=3, arithmetic=Arithmetic(dtype)).train()
 
     class Killed(Exception):
         pass
@@ -290,8 +291,8 @@ def test_ten_steps_are_five_and_a_resume_bit_for_bit(tmp_path: Path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        toy_trainer(tmp_path / "cut", log_every=3, after_step=kill).train()
-    toy_trainer(tmp_path / "cut", log_every=3).train()
+        toy_trainer(tmp_path / "cut", log_every=3, arithmetic=Arithmetic(dtype), after_step=kill).train()
+    toy_trainer(tmp_path / "cut", log_every=3, arithmetic=Arithmetic(dtype)).train()
     last = Path("checkpoints") / "step-00000010"
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert (tmp_path / "cut" / last / name).read_bytes() == (tmp_path / "whole" / last / name).read_bytes()
