@@ -123,9 +123,11 @@ def test_a_gradient_that_is_not_finite_rolls_the_run_back_and_skips_the_step(
     assert [row["step"] for row in read_metrics(target, "pretrain", "train")] == [1, 2, 3, 4, 5, 6, 7, 9, 10]
     for _, value in load_file(target / "model" / "model.safetensors").items():
         assert value.isfinite().all()
-    # Up to there nothing was different.
+    # Up to the bad step nothing is different.
     rows, expected = (read_metrics(run, "pretrain", "train") for run in (target, tiny_run))
     assert [row["mlm_loss"] for row in rows[:7]] == [row["mlm_loss"] for row in expected[:7]]
+    # The tokens of the skipped step do not count.
+    assert rows[-1]["tokens"] == expected[-1]["tokens"] - (expected[7]["tokens"] - expected[6]["tokens"])
 
 
 def test_a_run_killed_after_it_rolled_back_still_skips_the_step(tiny_run: Path, tmp_path: Path) -> None:
