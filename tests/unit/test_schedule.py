@@ -2,6 +2,7 @@
 
 import pytest
 
+from bertpre.training.clock import Clock
 from bertpre.training.schedule import Duration, lr_at
 
 
@@ -55,3 +56,19 @@ def test_progress_follows_whichever_ends_first() -> None:
     assert Duration(100, 60).progress(10, elapsed_seconds=90) > 1
     assert Duration(budget_seconds=60).progress(1, elapsed_seconds=30, startup_seconds=20) == 0.25
     assert Duration(budget_seconds=60).progress(1, elapsed_seconds=70, startup_seconds=65) == 1
+
+
+def test_the_clock_counts_start_up_once_and_continues_after_a_resume() -> None:
+    clock = Clock(Duration(budget_seconds=10))
+    assert clock.progress(step=3, tokens=0) == 0  # before the first step
+    clock.update(elapsed=1.0, reserve_seconds=0.0)
+    clock.update(elapsed=4.0, reserve_seconds=0.0)
+    assert clock.startup_seconds == 1.0
+    assert clock.progress(step=3, tokens=0) == pytest.approx((4 - 1) / (10 - 1))
+    clock.update(elapsed=4.0, reserve_seconds=3.0)  # for the last evaluation
+    assert clock.progress(step=3, tokens=0) == pytest.approx((4 + 3 - 1) / (10 - 1))
+    resumed = Clock(Duration(budget_seconds=10))
+    resumed.start()
+    resumed.resume(elapsed=4.0, startup_seconds=1.0)
+    assert resumed.now() >= 4.0
+    assert resumed.progress(step=3, tokens=0) == pytest.approx((4 - 1) / (10 - 1))
