@@ -32,7 +32,7 @@ schema: .venv/installed
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
-	touch $@
+	touch .venv/installed-test $@  # dev includes test
 
 clean:
 	rm -rf .venv build *.egg-info
