@@ -1,17 +1,20 @@
 """The batches of pretraining: store -> pairs -> masked micro-batches of this process."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator, DistributedType
 
+from bertpre.data.audit import audit_frequencies
 from bertpre.data.masking import MaskingCollator
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
-from bertpre.data.store import Shard, open_shards
+from bertpre.data.store import Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.recipe import Phase, Recipe
 from bertpre.training.batches import StepBatch, to_device
@@ -57,6 +60,7 @@ class PretrainingData:
             build_phase(recipe, tokenizer, phase, shards, accelerator.num_processes, end)
             for phase, end in zip(training.phases, ends, strict=True)
         ]
+        self.frequencies = audit_frequencies(read_token_counts(folder), tokenizer, training.mask_split)
         # Validation uses the first phase's length, where most of the training is, from the start to the end.
         held_out = pair_dataset(recipe, tokenizer, training.phases[0], self.validation_shards)
         available = len(held_out.plan(0)[0])
@@ -76,6 +80,11 @@ class PretrainingData:
         mine = examples[share * self.accelerator.process_index :][:share]
         micro_batches = list(phase.micro_batches(mine, self.masked_lm_prob_at(progress)))
         return StepBatch(micro_batches, after, partial(phase.dataset.documents, position, phase.global_batch_size))
+
+    def pair_references(self) -> dict[str, Any]:
+        """What the accuracy on the validation pairs is held against: their number, and that of the majority class."""
+        labels = [example.is_random_next for example in self.validation if example.is_random_next != IGNORE_INDEX]
+        return {"nsp_pairs": len(labels), "nsp_majority_share": max(Counter(labels).values()) / len(labels)}
 
     def largest(self) -> list[Batch]:
         """A micro-batch of each phase."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
@@ -67,7 +66,7 @@ def build_pretraining_trainer(
         duration=duration(training),
         lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
         log=step_log(
-            recipe, accelerator, model, dtype, folder, writes=accelerator.is_main_process and not is_rehearsal
+            recipe, accelerator, model, data, dtype, folder, writes=accelerator.is_main_process and not is_rehearsal
         ),
         seed=recipe.seed,
         arithmetic=Arithmetic(
@@ -114,6 +113,7 @@ def step_log(
     recipe: Recipe,
     accelerator: Accelerator,
     model: BertPreForPreTraining,
+    data: PretrainingData,
     dtype: torch.dtype,
     folder: Path,
     writes: bool,
@@ -121,11 +121,12 @@ def step_log(
     """The log of pretraining, with its trackers and watches."""
     training, length = recipe.training, recipe.training.phases[0].max_length
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
-    entropy = read_store_manifest(folder / "data")["unigram_entropy"]
+    context_free_loss = data.frequencies["context_free_loss"]
+    notes = {"mlm_loss": f" ({context_free_loss:.4g} without context)"}
     return StepLog(
-        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers),
+        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers, notes),
         training.log_every,
-        [SpikeWatch(), PlateauWatch(entropy, training.mask_split, recipe.model.architecture)],
+        [SpikeWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
         Machine(
             flops_per_token(model.config, length, training.masked_lm_prob),
             peak_flops(accelerator.device, dtype),
