@@ -18,6 +18,7 @@ from bertpre.data.store import Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.recipe import Phase, Recipe
 from bertpre.training.batches import StepBatch, to_device
+from bertpre.training.intervals import wilson_interval
 from bertpre.training.metrics import Batch
 
 if TYPE_CHECKING:
@@ -81,10 +82,14 @@ class PretrainingData:
         micro_batches = list(phase.micro_batches(mine, self.masked_lm_prob_at(progress)))
         return StepBatch(micro_batches, after, partial(phase.dataset.documents, position, phase.global_batch_size))
 
-    def pair_references(self) -> dict[str, Any]:
-        """What the accuracy on the validation pairs is held against: their number, and that of the majority class."""
+    def judge_pairs(self, accuracy: float) -> dict[str, Any]:
+        """What an accuracy on the validation pairs is worth: their number, its 95 % interval, the majority class."""
         labels = [example.is_random_next for example in self.validation if example.is_random_next != IGNORE_INDEX]
-        return {"nsp_pairs": len(labels), "nsp_majority_share": max(Counter(labels).values()) / len(labels)}
+        return {
+            "nsp_pairs": len(labels),
+            "nsp_interval": wilson_interval(accuracy, len(labels)),
+            "nsp_majority_share": max(Counter(labels).values(), default=0) / max(len(labels), 1),
+        }
 
     def largest(self) -> list[Batch]:
         """A micro-batch of each phase."""

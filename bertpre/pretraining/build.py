@@ -122,7 +122,7 @@ def step_log(
     training, length = recipe.training, recipe.training.phases[0].max_length
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
     context_free_loss = data.frequencies["context_free_loss"]
-    notes = {"mlm_loss": f" ({context_free_loss:.4g} without context)"}
+    notes = {"mlm_loss": f" (context-free {context_free_loss:.4g})"}
     return StepLog(
         MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers, notes),
         training.log_every,
