@@ -47,6 +47,8 @@ def build_pretraining_trainer(
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts; a rehearsal has no evaluation and writes nothing."""
     training, objective = recipe.training, PretrainingObjective(has_pairs(recipe))
+    if not has_pairs(recipe):
+        freeze_pair_head(model)
     place_model(model, accelerator, dtype)
     evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype, load_tokenizer(folder / "tokenizer"))
     return Trainer(
@@ -85,6 +87,12 @@ def build_pretraining_trainer(
 def has_pairs(recipe: Recipe) -> bool:
     """Whether the examples are pairs with a label."""
     return recipe.pairs.kind != "none"
+
+
+def freeze_pair_head(model: BertPreForPreTraining) -> None:
+    """Leave the pooler and the head for pairs as they are: without a loss, weight decay alone would shrink them."""
+    for part in (model.bert.pooler, model.cls.seq_relationship):
+        part.requires_grad_(requires_grad=False)
 
 
 def place_model(model: BertPreForPreTraining, accelerator: Accelerator, dtype: torch.dtype) -> None:
