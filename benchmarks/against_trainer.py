@@ -78,7 +78,8 @@ class Deadline(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
         self.steps.append(time.perf_counter())
-        control.should_training_stop = self.progress() >= 1
+        if self.progress() >= 1:
+            control.should_training_stop = True
 
     def progress(self) -> float:
         """The share of the time that has passed."""
@@ -152,7 +153,7 @@ def main(imdb: str, minutes: float) -> None:
         runs = {name: Path(place) / name for name in VARIANTS}
         for name, sizes in VARIANTS.items():
             recipe = ["imdb-mini-cpu", f"output_dir={runs[name]}", f"corpus.path={imdb}", "finetune=null", *sizes]
-            recipe += [f"model.architecture={name}", "pairs.kind=none", f"training.budget={minutes}m"]
+            recipe += [f"model.architecture={name}", f"training.budget={minutes}m", "training.eval_pairs=256"]
             bertpre("prepare", *recipe)
             bertpre("pretrain", *recipe)
             bertpre("export", runs[name], "--to", "bert" if name == "bert" else "modernbert")
