@@ -1,6 +1,7 @@
 """Splits the labelled examples: for training, for choosing the best epoch, and for the test."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,22 @@ def balance(task: str, examples: Examples) -> str:
     return f"{len(examples):,} ({', '.join(shown + further)})"
 
 
-def overlap(examples: Examples, others: list[Examples]) -> np.ndarray:
+def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
+    """The block of `finetune.validation_block` rows of its file that each example is in, (N,); None if that is 1."""
+    size = settings.validation_block
+    if size == 1:
+        return None
+    places = [name.rpartition("/") for name in examples.ids]  # split/row
+    return np.unique([f"{split}/{int(row) // size}" for split, _, row in places], return_inverse=True)[1]
+
+
+def own_parts(settings: Finetune, parts: Parts) -> list[Examples]:
+    """The parts of the training split that a classifier is trained and selected on."""
+    validation = None if is_validation_elsewhere(settings) else parts.validation
+    return [parts.training] if validation is None else [parts.training, validation]
+
+
+def overlap(examples: Examples, others: Sequence[Examples]) -> np.ndarray:
     """Which examples have a text, or a pair of texts, that also stands in one of the others; (N,), bool."""
     known = {text for other in others for text in whole_texts(other)}
     return np.array([text in known for text in whole_texts(examples)])

@@ -62,6 +62,12 @@ def test_seeds_words_and_the_bag_of_words_are_shown() -> None:
     assert "bag of words" not in rows["Test f1"]
 
 
+def test_the_overlap_of_test_and_training_is_shown() -> None:
+    more = {"overlap": 123, "overlap_unlabelled": 0, "without_overlap": {"accuracy": 0.7421, "f1": 0.4}}
+    rows = dict(headline_rows({"evaluate": MEASURED | more}))
+    assert rows["Overlap"] == "123 of 2,000 test texts equal a training text; accuracy without them 0.7421"
+
+
 @pytest.mark.parametrize(("share", "expected"), [(0.4, 0.6), (0.7, 0.7)])
 def test_the_majority_share_is_that_of_the_more_frequent_label(share: float, expected: float) -> None:
     assert report.majority_share({"prepare": {"random_next_share": share}}) == pytest.approx(expected)

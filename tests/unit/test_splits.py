@@ -12,6 +12,7 @@ from bertpre.finetuning.examples import read_examples
 from bertpre.finetuning.splits import (
     balance,
     chosen_on_test,
+    neighbours,
     overlap,
     read_parts,
     read_test,
@@ -74,6 +75,13 @@ def test_every_task_is_stratified(seed: int) -> None:
         _, validation = split_off_validation(recipe, examples)
         expected = {"regression": "20 (mean 2)", "multi_label": "20 (yes 18, no 2)", "tokens": "20 (yes 20, no 2)"}
         assert balance(task, validation) == expected[task]
+
+
+def test_neighbours_are_counted_in_the_file() -> None:
+    examples = replace(examples_of(["text"] * 5), ids=["a/0", "a/9", "a/10", "b/9", "b/8"])
+    assert neighbours(Finetune(path="x"), examples) is None
+    blocks = neighbours(Finetune(path="x", validation_block=10), examples)
+    assert blocks is not None and blocks.tolist() == [0, 0, 1, 2, 2]
 
 
 def test_the_balance_names_ten_classes() -> None:
