@@ -229,7 +229,8 @@ def intervals(
             clusters = np.arange(len(right)) if blocks is None else np.unique(blocks, return_inverse=True)[1]
             found["accuracy"] = clustered_interval(np.bincount(clusters, right), np.bincount(clusters, answers))
     measure = other_metrics(kind, labels, outputs, classes)
-    drawn = [measure(draw) for draw in resamples(len(labels), blocks)]
+    strata = labels if kind == "classification" else None
+    drawn = [measure(draw) for draw in resamples(len(labels), blocks, strata)]
     ends = {name: percentiles([row[name] for row in drawn]) for name in drawn[0]}
     return found | {name: [low, high] for name, (low, high) in ends.items() if high - low > TINY}
 
@@ -267,17 +268,24 @@ def other_metrics(
     return lambda chosen: {"f1": of_counts(*counts[chosen].sum(0))["f1"]}
 
 
-def resamples(count: int, blocks: np.ndarray | None) -> Iterator[np.ndarray]:
-    """The numbers of the texts in 1,000 resamples with replacement: of single texts, or of whole blocks."""
+def resamples(count: int, blocks: np.ndarray | None, classes: np.ndarray | None) -> Iterator[np.ndarray]:
+    """The numbers of the texts in 1,000 resamples with replacement: of `count` single texts, or of whole blocks.
+
+    Blocks are drawn from those with the same most frequent class, if `classes` (N,) are given: in a file that is sorted
+    by label a block has one class, and the balance of the classes is no matter of chance.
+    """
     generator = np.random.default_rng(0)
     if blocks is None:
         yield from (generator.integers(0, count, count) for _ in range(RESAMPLES))
         return
     in_order = np.argsort(blocks, kind="stable")
     starts = np.unique(blocks[in_order], return_index=True)[1]
-    members = np.split(in_order, starts[1:])
+    strata: dict[int, list[np.ndarray]] = {}
+    for members in np.split(in_order, starts[1:]):
+        strata.setdefault(0 if classes is None else int(np.bincount(classes[members]).argmax()), []).append(members)
     for _ in range(RESAMPLES):
-        yield np.concatenate([members[block] for block in generator.integers(0, len(members), len(members))])
+        draws = [(blocks, generator.integers(0, len(blocks), len(blocks))) for blocks in strata.values()]
+        yield np.concatenate([blocks[number] for blocks, numbers in draws for number in numbers])
 
 
 def percentiles(values: Sequence[float] | np.ndarray) -> list[float]:

@@ -38,4 +38,4 @@ def clustered_interval(hits: np.ndarray, sizes: np.ndarray) -> list[float]:
     variance = clusters / (clusters - 1) * ((hits - share * sizes) ** 2).sum() / total**2
     if_independent = share * (1 - share) / total
     design_effect = max(1.0, variance / if_independent) if if_independent else 1.0
-    return wilson_interval(share, total / design_effect * (Z / t.ppf(0.975, clusters - 1)) ** 2)
+    return wilson_interval(share, float(total / design_effect * (Z / t.ppf(0.975, clusters - 1)) ** 2))

@@ -67,6 +67,13 @@ def test_neighbours_that_are_alike_widen_every_interval() -> None:
     assert list(intervals("classification", labels, outputs, ("a", "b"), np.zeros(1000))) == ["accuracy"]
 
 
+def test_blocks_of_one_class_leave_the_balance_of_the_classes_as_it_is() -> None:
+    labels, blocks = np.repeat([0, 1], 500), np.repeat(np.arange(40), 25)  # sorted by label
+    outputs = np.eye(2)[np.where(np.random.default_rng(0).random(1000) < 0.1, 1 - labels, labels)]
+    single, grouped = (intervals("classification", labels, outputs, ("a", "b"), each) for each in (None, blocks))
+    assert np.ptp(grouped["f1"]) == pytest.approx(np.ptp(single["f1"]), rel=0.25)
+
+
 def test_a_constant_prediction_has_no_correlation() -> None:
     assert from_confusion(np.array([[5, 0], [3, 0]])) == {"accuracy": 0.625, "f1": 0.0, "matthews": 0.0}
     assert score("regression", np.array([1.0, 2.0]), np.array([3.0, 3.0]), ("x",))["pearson"] == 0.0
