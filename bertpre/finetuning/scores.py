@@ -220,19 +220,42 @@ def intervals(
     is wider by their design effect, as it always is for words, which are alike within a text. A metric that is the
     same in every resample has no interval: the bootstrap cannot say how far it is from that of other texts.
     """
-    found = {}
+    found, strata = {}, None
+    if blocks is not None:
+        strata = blocks_by_class(blocks, labels if kind == "classification" else np.zeros(len(labels), dtype=int))
     if kind != "regression":
-        right, answers = right_answers(kind, labels, outputs)
-        if blocks is None and kind != "tokens":
-            found["accuracy"] = wilson_interval(float(right.mean()), len(right))
-        else:
-            clusters = np.arange(len(right)) if blocks is None else np.unique(blocks, return_inverse=True)[1]
-            found["accuracy"] = clustered_interval(np.bincount(clusters, right), np.bincount(clusters, answers))
+        found["accuracy"] = accuracy_interval(kind, *right_answers(kind, labels, outputs), strata)
     measure = other_metrics(kind, labels, outputs, classes)
-    strata = labels if kind == "classification" else None
-    drawn = [measure(draw) for draw in resamples(len(labels), blocks, strata)]
+    drawn = [measure(draw) for draw in resamples(len(labels), strata)]
     ends = {name: percentiles([row[name] for row in drawn]) for name in drawn[0]}
     return found | {name: [low, high] for name, (low, high) in ends.items() if high - low > TINY}
+
+
+def blocks_by_class(blocks: np.ndarray, classes: np.ndarray) -> list[list[np.ndarray]]:
+    """The numbers of the texts of each block, sorted into strata: the blocks with the same most frequent class.
+
+    In a file that is sorted by label a block has one class, and the balance of the classes is no matter of chance.
+    """
+    in_order = np.argsort(blocks, kind="stable")
+    starts = np.unique(blocks[in_order], return_index=True)[1]
+    strata: dict[int, list[np.ndarray]] = {}
+    for members in np.split(in_order, starts[1:]):
+        strata.setdefault(int(np.bincount(classes[members]).argmax()), []).append(members)
+    return list(strata.values())
+
+
+def accuracy_interval(
+    kind: str, right: np.ndarray, answers: np.ndarray, strata: list[list[np.ndarray]] | None
+) -> list[float]:
+    """The interval of an accuracy, from the right answers and all answers of each text, (N,) each."""
+    if strata is None and kind != "tokens":
+        return wilson_interval(float(right.mean()), len(right))
+    if strata is None:
+        return clustered_interval(right, answers, np.zeros(len(right), dtype=int))
+    hits, sizes = (
+        np.array([counts[members].sum() for stratum in strata for members in stratum]) for counts in (right, answers)
+    )
+    return clustered_interval(hits, sizes, np.repeat(np.arange(len(strata)), [len(stratum) for stratum in strata]))
 
 
 def right_answers(kind: str, labels: Any, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -268,24 +291,15 @@ def other_metrics(
     return lambda chosen: {"f1": of_counts(*counts[chosen].sum(0))["f1"]}
 
 
-def resamples(count: int, blocks: np.ndarray | None, classes: np.ndarray | None) -> Iterator[np.ndarray]:
-    """The numbers of the texts in 1,000 resamples with replacement: of `count` single texts, or of whole blocks.
-
-    Blocks are drawn from those with the same most frequent class, if `classes` (N,) are given: in a file that is sorted
-    by label a block has one class, and the balance of the classes is no matter of chance.
-    """
+def resamples(count: int, strata: list[list[np.ndarray]] | None) -> Iterator[np.ndarray]:
+    """The numbers of the texts in 1,000 resamples with replacement: of `count` texts, or of the blocks of each stratum."""
     generator = np.random.default_rng(0)
-    if blocks is None:
-        yield from (generator.integers(0, count, count) for _ in range(RESAMPLES))
-        return
-    in_order = np.argsort(blocks, kind="stable")
-    starts = np.unique(blocks[in_order], return_index=True)[1]
-    strata: dict[int, list[np.ndarray]] = {}
-    for members in np.split(in_order, starts[1:]):
-        strata.setdefault(0 if classes is None else int(np.bincount(classes[members]).argmax()), []).append(members)
     for _ in range(RESAMPLES):
-        draws = [(blocks, generator.integers(0, len(blocks), len(blocks))) for blocks in strata.values()]
-        yield np.concatenate([blocks[number] for blocks, numbers in draws for number in numbers])
+        if strata is None:
+            yield generator.integers(0, count, count)
+        else:
+            draws = [(blocks, generator.integers(0, len(blocks), len(blocks))) for blocks in strata]
+            yield np.concatenate([blocks[number] for blocks, numbers in draws for number in numbers])
 
 
 def percentiles(values: Sequence[float] | np.ndarray) -> list[float]:
