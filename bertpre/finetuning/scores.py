@@ -292,7 +292,7 @@ def other_metrics(
 
 
 def resamples(count: int, strata: list[list[np.ndarray]] | None) -> Iterator[np.ndarray]:
-    """The numbers of the texts in 1,000 resamples, with replacement, of `count` texts or of the blocks of each stratum."""
+    """The numbers of the texts in 1,000 resamples, with replacement, of `count` texts or of each stratum's blocks."""
     generator = np.random.default_rng(0)
     for _ in range(RESAMPLES):
         if strata is None:

@@ -51,6 +51,13 @@ def test_twenty_of_twenty_right_leave_room_for_errors(kind: str) -> None:
     assert 0.8 < low < 1 and high == pytest.approx(1)
 
 
+def test_the_bootstrap_covers_95_percent() -> None:
+    found = np.arange(400)[:, None] % 2  # of 400 labels every second one: F1 is 2 p / (1 + p) of that share p
+    low, high = intervals("multi_label", np.ones((400, 1)), found, ("a",))["f1"]
+    ends = stats.binomtest(200, 400).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx([2 * end / (1 + end) for end in (ends.low, ends.high)], abs=0.004)
+
+
 def test_neighbours_that_are_alike_widen_every_interval() -> None:
     generator = np.random.default_rng(0)
     blocks = np.repeat(np.arange(40), 25)
