@@ -16,6 +16,7 @@ from bertpre.finetuning.scores import intervals, main_metrics, score
 from bertpre.finetuning.seeds import measure_seeds
 from bertpre.finetuning.splits import (
     chosen_on_test,
+    digest_of_test,
     neighbours,
     overlap,
     own_parts,
@@ -41,6 +42,11 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     start = time.perf_counter()
     start_accelerator()  # hides the libraries' progress bars
     parts = read_parts(recipe)
+    if digest_of_test(parts) != read_results(folder).get("finetune", {}).get("test_digest"):
+        raise UserError(
+            "finetune.test_fraction: another part is set aside now than when the classifier was trained, because the "
+            "texts or bertpre changed; fine-tune again in another folder with output_dir=FOLDER"
+        )
     test, unlabelled = read_test(recipe, parts), read_further(recipe, parts)
     if chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")

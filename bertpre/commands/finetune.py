@@ -7,7 +7,7 @@ from typing import Any
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import best_of, fit_seed, keep_classifier, seeds_of, spread_of
-from bertpre.finetuning.splits import balance, read_further, read_parts
+from bertpre.finetuning.splits import balance, digest_of_test, read_further, read_parts
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
@@ -36,6 +36,8 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     each = [fit_seed(tuning, seed) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
     metrics = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
+    if parts.test is not None:
+        metrics["test_digest"] = digest_of_test(parts)
     if unlabelled is not None:
         metrics["unlabelled"] = len(unlabelled)
     if settings.seeds > 1:

@@ -1,5 +1,6 @@
 """Splits the labelled examples: for training, for choosing the best epoch, and for the test."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -155,6 +156,13 @@ def overlap(examples: Examples, others: Sequence[Examples]) -> np.ndarray:
     """Which examples have a text, or a pair of texts, that also stands in one of the others; (N,), bool."""
     known = {text for other in others for text in whole_texts(other)}
     return np.array([text in known for text in whole_texts(examples)])
+
+
+def digest_of_test(parts: Parts) -> str | None:
+    """A digest of the texts that `finetune.test_fraction` sets aside; None without such a part."""
+    if parts.test is None:
+        return None
+    return hashlib.sha256(repr(whole_texts(parts.test)).encode()).hexdigest()[:16]
 
 
 def read_further(recipe: Recipe, parts: Parts) -> Examples | None:
