@@ -1,8 +1,11 @@
 """`bertpre evaluate`: the classifier on the test split, which is read once, next to a bag of words."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
@@ -11,8 +14,18 @@ from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.finetuning.scores import intervals, main_metrics, score
 from bertpre.finetuning.seeds import measure_seeds
-from bertpre.finetuning.splits import chosen_on_test, read_parts, read_test
+from bertpre.finetuning.splits import (
+    chosen_on_test,
+    digest_of_test,
+    neighbours,
+    overlap,
+    own_parts,
+    read_further,
+    read_parts,
+    read_test,
+)
 from bertpre.recipe import Recipe
+from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, read_results, write_results
 from bertpre.runtime import start_accelerator
@@ -29,14 +42,21 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     start = time.perf_counter()
     start_accelerator()  # hides the libraries' progress bars
     parts = read_parts(recipe)
-    test = read_test(recipe, parts)
+    if digest_of_test(parts) != read_results(folder).get("finetune", {}).get("test_digest"):
+        raise UserError(
+            "finetune.test_fraction: another part is set aside now than when the classifier was trained, because the "
+            "texts or bertpre changed; fine-tune again in another folder with output_dir=FOLDER"
+        )
+    test, unlabelled = read_test(recipe, parts), read_further(recipe, parts)
     if chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
     metrics = score(settings.task, labels, outputs, test.classes)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
-    metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes), "examples": len(test)}
+    blocks = neighbours(settings, test)
+    metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
+    metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
     metrics["mistakes"] = worst_mistakes(settings.task, test, labels, outputs)
     metrics["seconds"] = time.perf_counter() - start
@@ -47,7 +67,34 @@ def evaluate(recipe: Recipe) -> dict[str, Any]:
     write_results(folder, "evaluate", metrics)
     write_report(folder, recipe)
     print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} test texts")
+    print(f"evaluate: {overlap_text(metrics)}")
     return metrics
+
+
+def measure_overlap(
+    kind: str, training: Sequence[Examples], unlabelled: Examples | None, test: Examples, labels: Any, outputs: Any
+) -> dict[str, Any]:
+    """How many test texts equal a labelled training text or, counted by themselves too, only an unlabelled one.
+
+    If there are any, with the task's main metrics on the other test texts.
+    """
+    is_known = overlap(test, training)
+    found: dict[str, Any] = {}
+    if unlabelled is not None:
+        is_unlabelled = overlap(test, [unlabelled]) & ~is_known
+        is_known |= is_unlabelled
+        found["overlap_unlabelled"] = int(is_unlabelled.sum())
+    found["overlap"] = int(is_known.sum())
+    if 0 < found["overlap"] < len(test):
+        others = np.flatnonzero(~is_known)
+        metrics = score(kind, rows(labels, others), rows(outputs, others), test.classes)
+        found["without_overlap"] = {name: metrics[name] for name in main_metrics(kind)} | {"examples": len(others)}
+    return found
+
+
+def rows(values: Any, numbers: np.ndarray) -> Any:
+    """The rows of an array, or the entries of a list, with these numbers."""
+    return [values[number] for number in numbers] if isinstance(values, list) else values[numbers]
 
 
 def write_predictions(file: Path, test: Examples, labels: Any, outputs: Any) -> None:

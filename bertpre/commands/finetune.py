@@ -7,7 +7,7 @@ from typing import Any
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import best_of, fit_seed, keep_classifier, seeds_of, spread_of
-from bertpre.finetuning.splits import read_further, read_parts
+from bertpre.finetuning.splits import balance, digest_of_test, read_further, read_parts
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
@@ -28,11 +28,16 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     parts = read_parts(recipe)
     unlabelled = read_further(recipe, parts)
     if accelerator.is_main_process:
+        for name, part in vars(parts).items():
+            if part is not None:
+                print(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts.validation)
     tuning = FineTuning(recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled)
     each = [fit_seed(tuning, seed) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
     metrics = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
+    if parts.test is not None:
+        metrics["test_digest"] = digest_of_test(parts)
     if unlabelled is not None:
         metrics["unlabelled"] = len(unlabelled)
     if settings.seeds > 1:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertpre.errors import UserError
 from bertpre.finetuning.labels import LabelEncoder
-from bertpre.finetuning.rows import read_rows
+from bertpre.finetuning.rows import Rows, read_rows
 
 if TYPE_CHECKING:
     from bertpre.recipe import Finetune
@@ -59,6 +59,13 @@ def read_examples(
     rows = read_rows(settings, path or settings.path, split, limit)
     encoder = encoder or LabelEncoder.fit(settings, rows)
     return Examples(rows.ids, rows.texts, rows.pairs, encoder.encode(rows), encoder.classes, encoder)
+
+
+def whole_texts(examples: Examples | Rows) -> list[Any]:
+    """What makes two examples equal: the text, both texts of a pair, or the words; hashable."""
+    if examples.pairs is not None:
+        return list(zip(examples.texts, examples.pairs, strict=True))
+    return [tuple(text) if isinstance(text, list) else text for text in examples.texts]
 
 
 def refuse_single_class(task: str, examples: Examples, place: str) -> None:

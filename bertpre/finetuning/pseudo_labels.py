@@ -9,9 +9,9 @@ import numpy as np
 from bertpre.data.corpus import held_out_place
 from bertpre.errors import UserError
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples, in_slices, tokenize
-from bertpre.finetuning.examples import Examples
+from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.linear import NbSvm
-from bertpre.finetuning.rows import Rows, read_rows
+from bertpre.finetuning.rows import read_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -41,11 +41,6 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
         raise UserError(f"finetune.unlabelled: every text of {path} (split {wanted.split}) is labelled or held out")
     classes = labelled[0].classes
     return Examples(rows.ids, rows.texts, rows.pairs, np.zeros(len(rows.ids), dtype=np.int64), classes).subset(kept)
-
-
-def whole_texts(examples: Examples | Rows) -> list[Any]:
-    """The text of each example, or both texts of a pair."""
-    return examples.texts if examples.pairs is None else list(zip(examples.texts, examples.pairs, strict=True))
 
 
 def encode_with_pseudo_labels(

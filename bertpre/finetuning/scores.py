@@ -1,15 +1,16 @@
 """The metrics of each task, and their 95 % confidence intervals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bertpre.recipe import METRICS
+from bertpre.training.intervals import clustered_interval, wilson_interval
 
 RESAMPLES, BINS = 1000, 15
-AT_ONCE = 10**7  # entries of resampled confusion matrices in memory
 INTERVAL = (2.5, 97.5)  # percentiles
+TINY = 1e-9  # rounding errors of metrics that are equal
 BILOU = {"L": "E", "U": "S"}  # IOBES' names of these prefixes
 
 
@@ -131,6 +132,9 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
     return pearson(rankdata(one), rankdata(other))
 
 
+CORRELATIONS = {"pearson": pearson, "spearman": spearman}
+
+
 def score_multi_label(labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str, ...]) -> dict[str, Any]:
     """F1 over all decisions at 0.5, mean F1 over classes, and the fraction of texts with every class right."""
     truth, chosen = labels > 0.5, probabilities > 0.5
@@ -207,52 +211,95 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def intervals(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) -> dict[str, list[float]]:
-    """95 % confidence intervals of a task's main metrics: the bootstrap over texts, with 1,000 resamples."""
-    if kind == "classification":
-        return intervals_of_classes(labels, outputs, classes)
-    measures: dict[str, Callable[[np.ndarray], float]]
-    if kind == "regression":
-        measures = {
-            "pearson": lambda draw: pearson(labels[draw], outputs[draw]),
-            "spearman": lambda draw: spearman(labels[draw], outputs[draw]),
-        }
-    elif kind == "multi_label":
-        truth, chosen = labels > 0.5, outputs > 0.5
-        hits, predicted, true = (part.sum(1) for part in (truth & chosen, chosen, truth))
-        every = (truth == chosen).all(1)
-        measures = {
-            "f1": lambda draw: of_counts(hits[draw].sum(), predicted[draw].sum(), true[draw].sum())["f1"],
-            "accuracy": lambda draw: every[draw].mean(),
-        }
-    else:
-        right = np.array([(row.argmax(-1) == tags).sum() for row, tags in zip(outputs, labels, strict=True)])
-        words = np.array([len(row) for row in labels])
-        measures = {"accuracy": lambda draw: right[draw].sum() / words[draw].sum()}
-        if has_entities(classes):
-            counts = np.sum(list(entity_counts(labels, outputs, classes).values()), axis=0)
-            measures["f1"] = lambda draw: of_counts(*counts[draw].sum(0))["f1"]
-    generator = np.random.default_rng(0)
-    drawn: dict[str, list[float]] = {name: [] for name in measures}
-    for _ in range(RESAMPLES):
-        draw = generator.integers(0, len(labels), len(labels))
-        for name, measure in measures.items():
-            drawn[name].append(measure(draw))
-    return {name: percentiles(values) for name, values in drawn.items()}
-
-
-def intervals_of_classes(
-    labels: np.ndarray, probabilities: np.ndarray, classes: tuple[str, ...]
+def intervals(
+    kind: str, labels: Any, outputs: Any, classes: tuple[str, ...], blocks: np.ndarray | None = None
 ) -> dict[str, list[float]]:
-    """Intervals of accuracy, F1 and Matthews correlation; a resample of examples is a draw of a confusion matrix."""
-    from sklearn.metrics import confusion_matrix
+    """95 % confidence intervals of a task's main metrics: Wilson's for accuracy, bootstrap percentiles for the others.
 
-    confusion = confusion_matrix(labels, probabilities.argmax(-1), labels=range(len(classes)))
-    generator, share, drawn = np.random.default_rng(0), confusion.ravel() / len(labels), []
-    for part in np.array_split(np.arange(RESAMPLES), -(-RESAMPLES * confusion.size // AT_ONCE)):
-        matrices = generator.multinomial(len(labels), share, len(part)).reshape(-1, *confusion.shape)
-        drawn.append(from_confusion(matrices))
-    return {name: percentiles(np.concatenate([part[name] for part in drawn])) for name in drawn[0]}
+    `blocks` (N,) numbers the blocks of texts that are alike: then whole blocks are resampled, and accuracy's interval
+    is wider by their design effect, as it always is for words, which are alike within a text. A metric that is the
+    same in every resample has no interval: the bootstrap cannot say how far it is from that of other texts.
+    """
+    found, strata = {}, None
+    if blocks is not None:
+        strata = blocks_by_class(blocks, labels if kind == "classification" else np.zeros(len(labels), dtype=int))
+    if kind != "regression":
+        found["accuracy"] = accuracy_interval(kind, *right_answers(kind, labels, outputs), strata)
+    measure = other_metrics(kind, labels, outputs, classes)
+    drawn = [measure(draw) for draw in resamples(len(labels), strata)]
+    ends = {name: percentiles([row[name] for row in drawn]) for name in drawn[0]}
+    return found | {name: [low, high] for name, (low, high) in ends.items() if high - low > TINY}
+
+
+def blocks_by_class(blocks: np.ndarray, classes: np.ndarray) -> list[list[np.ndarray]]:
+    """The numbers of the texts of each block, sorted into strata: the blocks with the same most frequent class.
+
+    In a file that is sorted by label a block has one class, and the balance of the classes is no matter of chance.
+    """
+    in_order = np.argsort(blocks, kind="stable")
+    starts = np.unique(blocks[in_order], return_index=True)[1]
+    strata: dict[int, list[np.ndarray]] = {}
+    for members in np.split(in_order, starts[1:]):
+        strata.setdefault(int(np.bincount(classes[members]).argmax()), []).append(members)
+    return list(strata.values())
+
+
+def accuracy_interval(
+    kind: str, right: np.ndarray, answers: np.ndarray, strata: list[list[np.ndarray]] | None
+) -> list[float]:
+    """The interval of an accuracy, from the right answers and all answers of each text, (N,) each."""
+    if strata is None and kind != "tokens":
+        return wilson_interval(float(right.mean()), len(right))
+    if strata is None:
+        return clustered_interval(right, answers, np.zeros(len(right), dtype=int))
+    hits, sizes = (
+        np.array([counts[members].sum() for stratum in strata for members in stratum]) for counts in (right, answers)
+    )
+    return clustered_interval(hits, sizes, np.repeat(np.arange(len(strata)), [len(stratum) for stratum in strata]))
+
+
+def right_answers(kind: str, labels: Any, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The number of right answers for each text and of all answers, (N,) each; `tokens` has an answer for each word."""
+    if kind == "tokens":
+        right = [(row.argmax(-1) == tags).sum() for row, tags in zip(outputs, labels, strict=True)]
+        return np.array(right), np.array([len(row) for row in labels])
+    is_right = ((labels > 0.5) == (outputs > 0.5)).all(1) if kind == "multi_label" else labels == outputs.argmax(-1)
+    return is_right.astype(int), np.ones(len(labels), dtype=int)
+
+
+def other_metrics(
+    kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]
+) -> Callable[[np.ndarray], dict[str, float]]:
+    """A function from the numbers of the chosen texts to their main metrics without accuracy."""
+    if kind == "regression":
+        return lambda chosen: {name: of(labels[chosen], outputs[chosen]) for name, of in CORRELATIONS.items()}
+    if kind == "classification":
+        cells, count = labels * len(classes) + outputs.argmax(-1), len(classes)
+
+        def of_classes(chosen: np.ndarray) -> dict[str, float]:
+            metrics = from_confusion(np.bincount(cells[chosen], minlength=count**2).reshape(count, count))
+            return {name: float(metrics[name]) for name in ("f1", "matthews")}
+
+        return of_classes
+    if kind == "tokens" and not has_entities(classes):
+        return lambda chosen: {}
+    if kind == "tokens":
+        counts = np.sum(list(entity_counts(labels, outputs, classes).values()), axis=0)
+    else:
+        truth, found = labels > 0.5, outputs > 0.5
+        counts = np.stack([part.sum(1) for part in (truth & found, found, truth)], axis=1)
+    return lambda chosen: {"f1": of_counts(*counts[chosen].sum(0))["f1"]}
+
+
+def resamples(count: int, strata: list[list[np.ndarray]] | None) -> Iterator[np.ndarray]:
+    """The numbers of the texts in 1,000 resamples, with replacement, of `count` texts or of each stratum's blocks."""
+    generator = np.random.default_rng(0)
+    for _ in range(RESAMPLES):
+        if strata is None:
+            yield generator.integers(0, count, count)
+        else:
+            draws = [(blocks, generator.integers(0, len(blocks), len(blocks))) for blocks in strata]
+            yield np.concatenate([blocks[number] for blocks, numbers in draws for number in numbers])
 
 
 def percentiles(values: Sequence[float] | np.ndarray) -> list[float]:

@@ -1,14 +1,20 @@
 """Splits the labelled examples: for training, for choosing the best epoch, and for the test."""
 
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bertpre.errors import UserError
-from bertpre.finetuning.examples import Examples, read_examples, refuse_single_class
+from bertpre.finetuning.examples import Examples, read_examples, refuse_single_class, whole_texts
 from bertpre.finetuning.pseudo_labels import read_unlabelled
 from bertpre.recipe import Finetune, Recipe
+
+MOST_SHOWN = 10  # classes in a line of the log
 
 
 @dataclass(frozen=True)
@@ -48,21 +54,19 @@ def validation_place(settings: Finetune) -> tuple[str, str]:
 def set_aside(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
     """The examples without and with the part `finetune.test_fraction`, which is only tested on, in their order."""
     settings = recipe.required_finetune
-    is_test = draw_blocks(
-        examples, settings.test_fraction, settings.validation_block, (recipe.seed, 4), "finetune.test_fraction"
-    )
+    is_test = draw_blocks(settings, examples, settings.test_fraction, (recipe.seed, 4), "finetune.test_fraction")
     training, test = (examples.subset(np.flatnonzero(is_test == out)) for out in (False, True))
     return training, test
 
 
 def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, Examples]:
-    """The training and the validation part, drawn by the recipe's seed, in blocks of neighbouring examples.
+    """The training and the validation part, drawn by the recipe's seed as `draw_blocks` does.
 
     Raises UserError if the validation part would be empty or too small to measure on.
     """
     settings = recipe.required_finetune
     share, key = settings.validation_fraction, "finetune.validation_fraction"
-    is_held_out = draw_blocks(examples, share, settings.validation_block, (recipe.seed, 1), key)
+    is_held_out = draw_blocks(settings, examples, share, (recipe.seed, 1), key)
     shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
     training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
     only = {"classification": "one class", "regression": "one number"}.get(settings.task)
@@ -74,21 +78,91 @@ def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, 
     return training, validation
 
 
-def draw_blocks(examples: Examples, share: float, block: int, seed: tuple[int, int], key: str) -> np.ndarray:
-    """A mask (N,) that is true for a share of the examples, drawn in blocks of neighbours.
+def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tuple[int, int], key: str) -> np.ndarray:
+    """A mask (N,) that is true for a share of the examples, drawn in blocks of neighbours and stratified by label.
 
-    Raises UserError, which names the key, if the mask would be all true or all false.
+    The blocks are sorted by their mean labels, the rarest class first and equal ones in random order. Every n-th block
+    is drawn, from a random one on: systematic sampling (Cochran 1977, chapter 8) of a sorted list. A block with all
+    examples of a class is never drawn. Raises UserError, which names the key, if nothing is drawn.
     """
-    blocks = np.arange(len(examples)) // block
-    order = np.random.default_rng(seed).permutation(blocks[-1] + 1)
+    generator = np.random.default_rng(seed)
+    blocks, sizes = blocks_of(examples, settings.validation_block)
+    labels = label_rows(settings.task, examples)
+    sums = np.zeros((len(sizes), labels.shape[1]))
+    np.add.at(sums, blocks, labels)
+    by_rarity = np.argsort(-labels.sum(0), kind="stable")  # lexsort's first criterion is its last key
+    order = np.lexsort((generator.random(len(sizes)), *(sums / sizes[:, None]).T[by_rarity]))
+    in_one_block = (sums > 0).sum(0) == 1  # classes
+    order = order[~(sums[order][:, in_one_block] > 0).any(1)]
     count = round(len(order) * share)
-    if not 0 < count < len(order):
-        in_blocks = f" in blocks of {block} (finetune.validation_block)" if block > 1 else ""
+    if not count:
+        size = settings.validation_block
+        in_blocks = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
         raise UserError(
             f"{key}: {share} of {len(examples)} examples{in_blocks} leaves nothing to measure on; give more examples "
             "or a larger fraction, or 0 for no such part"
         )
-    return np.isin(blocks, order[:count])
+    places = (np.arange(count) + generator.random()) * len(order) / count
+    return np.isin(blocks, order[places.astype(int)])
+
+
+def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each example's block of neighbours, (N,), and the number of examples in each block, (B,).
+
+    A repeated text belongs to the block of its first copy, so that equal texts stay together.
+    """
+    first: dict[Any, int] = {}
+    copied = [first.setdefault(text, number) for number, text in enumerate(whole_texts(examples))]
+    _, blocks, sizes = np.unique(np.array(copied) // size, return_inverse=True, return_counts=True)
+    return blocks, sizes
+
+
+def label_rows(task: str, examples: Examples) -> np.ndarray:
+    """How many labels of each class an example has, (N, C); in a regression the number itself, (N, 1)."""
+    if task == "tokens":
+        return np.stack([np.bincount(tags, minlength=len(examples.classes)) for tags in examples.labels])
+    if task == "classification":
+        return np.eye(len(examples.classes))[examples.labels]
+    return examples.labels.reshape(len(examples), -1)
+
+
+def balance(task: str, examples: Examples) -> str:
+    """The number of examples, and of the labels of each class, or the mean label: "1,250 (no 625, yes 625)"."""
+    labels = label_rows(task, examples)
+    if task == "regression":
+        return f"{len(examples):,} (mean {labels.mean():.3g})"
+    counts = Counter(dict(zip(examples.classes, labels.sum(0).astype(int), strict=True)))
+    shown = [f"{name} {count:,}" for name, count in counts.most_common(MOST_SHOWN)]
+    further = [f"{len(counts) - MOST_SHOWN} more classes"] if len(counts) > MOST_SHOWN else []
+    return f"{len(examples):,} ({', '.join(shown + further)})"
+
+
+def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
+    """The block of `finetune.validation_block` rows of its file that each example is in, (N,); None if that is 1."""
+    size = settings.validation_block
+    if size == 1:
+        return None
+    places = [name.rpartition("/") for name in examples.ids]  # split/row
+    return np.unique([f"{split}/{int(row) // size}" for split, _, row in places], return_inverse=True)[1]
+
+
+def own_parts(settings: Finetune, parts: Parts) -> list[Examples]:
+    """The parts of the training split that a classifier is trained and selected on."""
+    validation = None if is_validation_elsewhere(settings) else parts.validation
+    return [parts.training] if validation is None else [parts.training, validation]
+
+
+def overlap(examples: Examples, others: Sequence[Examples]) -> np.ndarray:
+    """Which examples have a text, or a pair of texts, that also stands in one of the others; (N,), bool."""
+    known = {text for other in others for text in whole_texts(other)}
+    return np.array([text in known for text in whole_texts(examples)])
+
+
+def digest_of_test(parts: Parts) -> str | None:
+    """A digest of the texts that `finetune.test_fraction` sets aside; None without such a part."""
+    if parts.test is None:
+        return None
+    return hashlib.sha256(repr(whole_texts(parts.test)).encode()).hexdigest()[:16]
 
 
 def read_further(recipe: Recipe, parts: Parts) -> Examples | None:

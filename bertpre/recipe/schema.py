@@ -317,11 +317,11 @@ class Finetune(Section):
     class_weights: Literal["balanced"] | list[Rate] | None = None
     """Weights of the classes in the loss; balanced: inversely proportional to class frequency."""
     validation_fraction: HeldOutFraction = 0.05
-    """Fraction of the training split kept for validation. 0: no validation, the last epoch is kept."""
+    """Fraction of the training split kept for validation, stratified by label. 0: none, the last epoch is kept."""
     validation_block: Count = 1
-    """Number of neighbouring examples that stay together, e.g. the reviews of one film."""
+    """Number of neighbouring examples that are alike and stay together, e.g. the reviews of one film."""
     test_fraction: HeldOutFraction = 0.0
-    """Fraction set aside for `evaluate`, where there is no other test set."""
+    """Fraction set aside for `evaluate`, stratified by label, where there is no other test set."""
     validation_path: str | None = None
     """Other files to validate on, instead of a part of the training split."""
     validation_split: str | None = None

@@ -34,6 +34,17 @@ def evaluation_sections(results: dict[str, Any], kind: str) -> list[str]:
     return parts
 
 
+def overlap_text(measured: dict[str, Any]) -> str:
+    """How many test texts the classifier learned from, and the task's first metric without them."""
+    text = f"{measured['overlap']:,} of {measured['examples']:,} test texts equal a training text"
+    if unlabelled := measured.get("overlap_unlabelled"):
+        text += f" ({unlabelled:,} only an unlabelled one)"
+    if "without_overlap" in measured:
+        name, value = next(iter(measured["without_overlap"].items()))
+        text += f"; {name} without them {value:.4f}"
+    return text
+
+
 def class_rows(per_class: dict[str, dict[str, float]]) -> list[tuple[str, ...]]:
     """Precision, recall and F1 of each class."""
     return [

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
-from bertpre.reporting.evaluation import evaluation_sections
+from bertpre.reporting.evaluation import evaluation_sections, overlap_text
 from bertpre.reporting.page import image, new_figure, page, table, to_png
 from bertpre.run_directory import read_manifest, read_results
 
@@ -125,6 +125,8 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
             accuracy = measured["bag_of_words"]["accuracy"]
             text += f"; bag of words with logistic regression on the same examples: {accuracy:.2%}"
         rows.append((f"Test {name}", text))
+    if "overlap" in measured:  # not in results of earlier versions
+        rows.append(("Overlap", overlap_text(measured)))
     return rows
 
 

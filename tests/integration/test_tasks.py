@@ -376,6 +376,12 @@ def test_one_file_is_enough_if_a_part_is_set_aside(
     results = json.loads((tmp_path / "aside" / "results.json").read_text())
     assert results["evaluate"]["examples"] == 15
     assert (tmp_path / "aside" / "report.html").is_file()
+    rows = [row | {"text": f"{row['text']}, again"} for row in rows_of(60)]
+    Path(data[0]).rename(tmp_path / "kept")
+    write_rows(Path(data[0]), rows)
+    assert run_here("evaluate", file, *given) == 2
+    assert "finetune.test_fraction: another part is set aside now" in capsys.readouterr().err
+    (tmp_path / "kept").rename(data[0])
     recipe = load_recipe(str(file), list(given))
     parts = read_parts(recipe)
     test = read_test(recipe, parts)

@@ -1,6 +1,11 @@
-"""The line that `bertpre evaluate` prints."""
+"""The lines that `bertpre evaluate` prints, and the overlap of test and training texts."""
 
-from bertpre.commands.evaluate import summary
+import numpy as np
+import pytest
+
+from bertpre.commands.evaluate import measure_overlap, summary
+from bertpre.reporting.evaluation import overlap_text
+from tests.unit.test_examples import examples_of
 
 
 def test_the_summary_has_the_confidence_interval_and_the_spread() -> None:
@@ -8,3 +13,33 @@ def test_the_summary_has_the_confidence_interval_and_the_spread() -> None:
     assert summary("classification", metrics) == "accuracy 0.9000 (95 % CI 0.8500-0.9500), f1 0.8000, matthews 0.7000"
     seeds = {"accuracy": {"mean": 0.88, "std": 0.01, "values": [0.87, 0.89]}}
     assert summary("classification", metrics | {"seeds": seeds}).endswith(", over 2 seeds 0.8800 ± 0.0100")
+
+
+def test_test_texts_that_were_learned_are_counted_and_left_out_of_a_second_accuracy() -> None:
+    test = examples_of(["a", "b", "c", "d", "e"])
+    training, validation, unlabelled = examples_of(["x", "b"]), examples_of(["d"]), examples_of(["e", "d", "y"])
+    outputs = np.eye(2)[[0, 1, 1, 1, 0]]  # a, b, d and e are right
+    found = measure_overlap("classification", [training, validation], unlabelled, test, test.labels, outputs)
+    assert (found["overlap"], found["overlap_unlabelled"]) == (3, 1)
+    assert (found["without_overlap"]["accuracy"], found["without_overlap"]["examples"]) == (0.5, 2)
+    text = overlap_text(found | {"examples": 5})
+    assert text == "3 of 5 test texts equal a training text (1 only an unlabelled one); accuracy without them 0.5000"
+    found = measure_overlap("classification", [training], None, test, test.labels, outputs)
+    assert overlap_text(found | {"examples": 5}).startswith("1 of 5 test texts equal a training text; accuracy")
+
+
+@pytest.mark.parametrize("texts", [["x"], ["a", "b"]])
+def test_without_other_texts_there_is_no_second_accuracy(texts: list[str]) -> None:
+    test, training = examples_of(["a", "b"]), examples_of(texts)
+    found = measure_overlap("classification", [training], None, test, test.labels, np.eye(2))
+    assert found == {"overlap": len(texts) if "a" in texts else 0}
+
+
+def test_pairs_and_words_overlap_as_a_whole() -> None:
+    test, training = examples_of(["a", "a"], ["b", "c"]), examples_of(["a", "b"], ["b", "a"])
+    found = measure_overlap("classification", [training], None, test, test.labels, np.eye(2))
+    assert found["overlap"] == 1
+    labels = [np.array([0, 1]), np.array([1])]
+    words, others = examples_of([["a", "b"], ["b"]], labels=labels), examples_of([["b"], ["a"]], labels=labels)
+    found = measure_overlap("tokens", [others], None, words, labels, [np.eye(2)[row] for row in labels])
+    assert (found["overlap"], found["without_overlap"]["accuracy"]) == (1, 1.0)

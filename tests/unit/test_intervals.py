@@ -1,9 +1,10 @@
-"""Wilson's interval against scipy's."""
+"""Wilson's interval against scipy's, and how often intervals hold the true share."""
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from bertpre.training.intervals import wilson_interval
+from bertpre.training.intervals import clustered_interval, wilson_interval
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 1), (20, 20), (45, 50), (23_224, 24_996), (0, 256)])
@@ -14,5 +15,41 @@ def test_wilsons_interval_equals_scipys(right: int, count: int) -> None:
 
 def test_fewer_effective_examples_give_a_wider_interval() -> None:
     low, high = wilson_interval(1.0, 12.5)
-    assert low < wilson_interval(1.0, 50)[0] and high == 1
+    assert low < wilson_interval(1.0, 50)[0] and high == pytest.approx(1)
     assert wilson_interval(0.0, 0) == [0, 1]
+
+
+def test_the_interval_holds_a_share_of_095_in_96_of_100_samples_of_fifty() -> None:
+    counts = np.arange(51)
+    ends = np.array([wilson_interval(count / 50, 50) for count in counts])
+    is_inside = (ends[:, 0] <= 0.95) & (ends[:, 1] >= 0.95)
+    assert stats.binom.pmf(counts, 50, 0.95)[is_inside].sum() == pytest.approx(0.962, abs=1e-3)
+
+
+def test_clusters_that_differ_widen_the_interval_enough() -> None:
+    generator, sizes, is_inside = np.random.default_rng(0), np.full(20, 125), []
+    for _ in range(400):
+        hits = generator.binomial(sizes, generator.beta(18, 2, 20))  # intraclass correlation 1 / 21
+        found = clustered_interval(hits, sizes, np.zeros(20, dtype=int)), wilson_interval(hits.sum() / 2500, 2500)
+        is_inside.append([low <= 0.9 <= high for low, high in found])
+    clustered, independent = np.mean(is_inside, axis=0)
+    assert clustered == pytest.approx(0.95, abs=0.03)
+    assert independent < 0.7
+
+
+def test_clusters_that_do_not_differ_leave_the_interval_as_it_is() -> None:
+    sizes, one_stratum = np.full(1000, 2), np.zeros(1000, dtype=int)
+    hits = np.random.default_rng(0).binomial(2, 0.9, 1000)
+    share = hits.sum() / 2000
+    assert clustered_interval(hits, sizes, one_stratum) == pytest.approx(wilson_interval(share, 2000), abs=2e-3)
+    low, high = clustered_interval(sizes, sizes, one_stratum)
+    assert 0.99 < low < 1 and high == pytest.approx(1)
+    assert clustered_interval(sizes[:1], sizes[:1], one_stratum[:1]) == [0, 1]
+
+
+def test_strata_that_differ_do_not_widen_the_interval() -> None:
+    sizes, strata = np.full(40, 25), np.repeat([0, 1], 20)
+    hits = np.random.default_rng(0).binomial(25, np.where(strata, 0.6, 0.95))
+    independent = wilson_interval(hits.sum() / 1000, 1000)
+    assert np.ptp(clustered_interval(hits, sizes, strata)) == pytest.approx(np.ptp(independent), rel=0.1)
+    assert np.ptp(clustered_interval(hits, sizes, 0 * strata)) > 1.5 * np.ptp(independent)

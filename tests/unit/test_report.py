@@ -75,6 +75,12 @@ def test_a_run_of_before_the_context_free_loss_is_shown_without_it() -> None:
     )
 
 
+def test_the_overlap_of_test_and_training_is_shown() -> None:
+    more = {"overlap": 123, "overlap_unlabelled": 0, "without_overlap": {"accuracy": 0.7421, "f1": 0.4}}
+    rows = dict(headline_rows({"evaluate": MEASURED | more}))
+    assert rows["Overlap"] == "123 of 2,000 test texts equal a training text; accuracy without them 0.7421"
+
+
 def test_sentence_order_is_named_as_such() -> None:
     measured = results()
     measured["prepare"]["pairs_kind"] = "sop"

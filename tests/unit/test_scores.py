@@ -5,7 +5,6 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from bertpre.finetuning import scores
 from bertpre.finetuning.scores import calibration, entities, from_confusion, intervals, score, spread
 
 
@@ -31,23 +30,57 @@ def test_classification_metrics_equal_scikit_learns(count: int) -> None:
         )
     low, high = intervals("classification", labels, probabilities, names)["accuracy"]
     exact = stats.binomtest(int((labels == predicted).sum()), 400).proportion_ci(method="wilson")
-    assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.01)
+    assert (low, high) == pytest.approx((exact.low, exact.high))
 
 
 def test_a_class_without_examples_and_predictions_is_left_out_of_mean_f1() -> None:
     labels = np.array([0, 1, 3, 3])
     figures = score("classification", labels, np.eye(4)[[0, 3, 3, 3]], tuple("abcd"))
     assert figures["f1"] == pytest.approx(metrics.f1_score(labels, [0, 3, 3, 3], average="macro"))
-    every = np.arange(50)
-    low, high = intervals("classification", every, np.eye(50)[every], tuple(map(str, every)))["f1"]
-    assert (low, high) == (1, 1)
 
 
-def test_many_classes_are_resampled_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, outputs = np.array([0, 1, 1] * 30), np.eye(2)[[0, 1, 0] * 30]
-    whole = intervals("classification", labels, outputs, ("a", "b"))
-    monkeypatch.setattr(scores, "AT_ONCE", 400)
-    assert intervals("classification", labels, outputs, ("a", "b")) == whole
+@pytest.mark.parametrize("kind", ["classification", "multi_label", "tokens"])
+def test_twenty_of_twenty_right_leave_room_for_errors(kind: str) -> None:
+    labels = np.arange(20) % 2
+    one_hot = np.eye(2)[labels]
+    truth = {"classification": labels, "multi_label": one_hot, "tokens": [labels] * 20}[kind]
+    outputs = [one_hot] * 20 if kind == "tokens" else one_hot
+    found = intervals(kind, truth, outputs, ("a", "b"))
+    assert list(found) == ["accuracy"]  # all resamples have an F1 of 1
+    low, high = found["accuracy"]
+    assert 0.8 < low < 1 and high == pytest.approx(1)
+
+
+def test_the_bootstrap_covers_95_percent() -> None:
+    found = np.arange(400)[:, None] % 2  # of 400 labels every second one: F1 is 2 p / (1 + p) of that share p
+    low, high = intervals("multi_label", np.ones((400, 1)), found, ("a",))["f1"]
+    ends = stats.binomtest(200, 400).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx([2 * end / (1 + end) for end in (ends.low, ends.high)], abs=0.004)
+
+
+def test_neighbours_that_are_alike_widen_every_interval() -> None:
+    generator = np.random.default_rng(0)
+    blocks = np.repeat(np.arange(40), 25)
+    labels, is_hard = generator.integers(0, 2, 1000), generator.random(40) < 0.2
+    wrong = generator.random(1000) < np.where(is_hard, 0.5, 0.05)[blocks]
+    outputs = np.eye(2)[np.where(wrong, 1 - labels, labels)]
+    for kind, truth in (("classification", labels), ("multi_label", np.eye(2)[labels])):
+        single = intervals(kind, truth, outputs, ("a", "b"))
+        grouped = intervals(kind, truth, outputs, ("a", "b"), blocks)
+        shuffled = intervals(kind, truth, outputs, ("a", "b"), generator.permutation(blocks))
+        for name, (low, high) in grouped.items():
+            assert high - low > 1.3 * (single[name][1] - single[name][0])
+            assert np.ptp(shuffled[name]) == pytest.approx(np.ptp(single[name]), rel=0.2)
+    assert list(intervals("classification", labels, outputs, ("a", "b"), np.zeros(1000))) == ["accuracy"]
+
+
+def test_blocks_of_one_class_leave_the_balance_of_the_classes_as_it_is() -> None:
+    labels, blocks = np.repeat([0, 1], 500), np.repeat(np.arange(40), 25)  # sorted by label
+    wrong = np.random.default_rng(0).random(1000) < np.where(labels, 0.2, 0.02)
+    outputs = np.eye(2)[np.where(wrong, 1 - labels, labels)]
+    single, grouped = (intervals("classification", labels, outputs, ("a", "b"), each) for each in (None, blocks))
+    for name in ("accuracy", "f1"):
+        assert np.ptp(grouped[name]) < 1.1 * np.ptp(single[name])
 
 
 def test_a_constant_prediction_has_no_correlation() -> None:

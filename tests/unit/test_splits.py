@@ -1,5 +1,6 @@
 """The parts of the training split."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,16 @@ import pytest
 
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import read_examples
-from bertpre.finetuning.splits import chosen_on_test, read_parts, read_test, split_off_validation
+from bertpre.finetuning.splits import (
+    balance,
+    chosen_on_test,
+    neighbours,
+    overlap,
+    read_parts,
+    read_test,
+    set_aside,
+    split_off_validation,
+)
 from bertpre.recipe import Finetune
 from bertpre.recipe.schema import Evaluate
 from tests.unit.test_examples import examples_of, recipe_of, write_rows
@@ -20,6 +30,67 @@ def test_neighbours_stay_together() -> None:
     assert sorted(training.texts + validation.texts) == sorted(examples.texts)
     blocks = np.bincount([int(text) // 5 for text in validation.texts], minlength=20)
     assert sorted(blocks.tolist()) == [0] * 16 + [5] * 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("block", "split"), [(1, split_off_validation), (25, split_off_validation), (25, set_aside)])
+def test_each_part_has_the_whole_ones_proportions_of_the_classes(block: int, split: Any, seed: int) -> None:
+    labels = np.repeat([0, 1], [250, 750])  # sorted by label, as IMDB is
+    recipe = recipe_of(validation_fraction=0.1, test_fraction=0.1, validation_block=block)
+    examples = examples_of([str(number) for number in range(1000)], labels=labels)
+    training, held_out = split(recipe.model_copy(update={"seed": seed}), examples)
+    assert np.bincount(held_out.labels).tolist() == [25, 75]
+    assert sorted(map(int, training.texts + held_out.texts)) == list(range(1000))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_texts_are_on_one_side(seed: int) -> None:
+    texts = [str(number % 90) for number in range(100)]  # the last ten repeat the first ten
+    pairs = [str(number % 95) for number in range(100)]  # with another second text
+    for block, second in ((1, None), (10, None), (1, pairs), (10, pairs)):
+        recipe = recipe_of(validation_fraction=0.3, validation_block=block).model_copy(update={"seed": seed})
+        training, validation = split_off_validation(recipe, examples_of(texts, second))
+        assert sorted(training.ids + validation.ids) == sorted(f"train/{number}" for number in range(100))
+        assert not overlap(validation, [training]).any()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_class_is_never_held_out_as_a_whole(seed: int) -> None:
+    labels = np.array([0] * 57 + [1] * 42 + [2])
+    examples = replace(examples_of([str(number) for number in range(100)], labels=labels), classes=("a", "b", "c"))
+    recipe = recipe_of(validation_fraction=0.49).model_copy(update={"seed": seed})
+    training, validation = split_off_validation(recipe, examples)
+    assert 2 in training.labels and 2 not in validation.labels
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_task_is_stratified(seed: int) -> None:
+    grades = np.repeat(np.arange(5, dtype=np.float32), 40)
+    rare = np.arange(200) < 20  # one text in ten
+    tasks = {"regression": grades, "multi_label": np.stack([rare, ~rare], axis=1).astype(np.float32)}
+    tasks["tokens"] = [np.array([0, 1] if is_rare else [1]) for is_rare in rare]
+    for task, labels in tasks.items():
+        examples = examples_of([f"{number}" for number in range(200)], labels=labels)
+        recipe = recipe_of(task=task, validation_fraction=0.1).model_copy(update={"seed": seed})
+        _, validation = split_off_validation(recipe, examples)
+        expected = {"regression": "20 (mean 2)", "multi_label": "20 (yes 18, no 2)", "tokens": "20 (yes 20, no 2)"}
+        assert balance(task, validation) == expected[task]
+
+
+def test_neighbours_are_counted_in_the_file() -> None:
+    examples = replace(examples_of(["text"] * 5), ids=["a/0", "a/9", "a/10", "b/9", "b/8"])
+    assert neighbours(Finetune(path="x"), examples) is None
+    blocks = neighbours(Finetune(path="x", validation_block=10), examples)
+    assert blocks is not None and blocks.tolist() == [0, 0, 1, 2, 2]
+
+
+def test_the_balance_names_ten_classes() -> None:
+    labels = np.repeat(np.arange(12), np.arange(12, 0, -1))
+    names = tuple("abcdefghijkl")
+    examples = replace(examples_of(["text"] * len(labels), labels=labels), classes=names)
+    assert balance("classification", examples).endswith(
+        "(a 12, b 11, c 10, d 9, e 8, f 7, g 6, h 5, i 4, j 3, 2 more classes)"
+    )
 
 
 @pytest.mark.parametrize(
