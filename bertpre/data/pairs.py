@@ -10,7 +10,7 @@ A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target
 DRAWS = 8  # of a random segment, before the nearest one is taken
-LENGTH_CLASS = 4  # tokens: lengths of swapped segments are balanced in steps of this size
+REACH = 16  # places in the order of forms, for `balanced`
 
 
 def plan_examples(
@@ -167,7 +167,7 @@ def plan_swaps(
     ends = np.searchsorted(sentences, plan[labelled][:, [A_END, B_END]]) - 1
     marks = np.zeros_like(ends) if has_end_mark is None else has_end_mark[ends]
     lengths = np.column_stack([middle - start, stop - middle])[labelled]
-    is_kept = balanced(lengths // LENGTH_CLASS * 2 + marks, generator)
+    is_kept = balanced(lengths, marks, generator)
     plan[labelled[~is_kept], IS_RANDOM_NEXT] = IGNORE_INDEX
     is_swapped = np.array([generator.random() < swap_prob for _ in rows], dtype=bool) & (plan[:, IS_RANDOM_NEXT] == 0)
     plan[is_swapped] = np.column_stack([plan[is_swapped][:, [2, 3, 0, 1]], np.ones(is_swapped.sum(), dtype=np.int64)])
@@ -196,24 +196,29 @@ def cut_in_two(
     return rows
 
 
-def balanced(forms: np.ndarray, generator: random.Random) -> np.ndarray:
-    """Which pairs keep their label, (P,): of each two forms x, y as many (x, y) as (y, x), chosen at random.
+def balanced(lengths: np.ndarray, marks: np.ndarray, generator: random.Random) -> np.ndarray:
+    """Which pairs keep their label, (P,): those that have a mirror image, a pair with the same two forms in turn.
 
-    forms: of the first and second segment, (P, 2). Swapping then shows every pair of forms with either label alike.
+    lengths, marks: of both segments, (P, 2). Swapping then shows every form as often with either label. The pairs are
+    put in order of their form (how the shorter and the longer segment end, then their lengths), and each is matched
+    with the nearest one that is turned the other way round, at most `REACH` places away. Others lose their label.
     """
-    low, high = forms.min(axis=1), forms.max(axis=1)
-    is_turned = forms[:, 0] > forms[:, 1]
-    shuffled = np.random.default_rng(generator.getrandbits(64)).permutation(len(forms))
-
-    order = shuffled[np.lexsort((is_turned[shuffled], high[shuffled], low[shuffled]))]
-    key = (low * (1 + high.max(initial=0)) + high)[order]
-    first, last = np.searchsorted(key, key), np.searchsorted(key, key, side="right")
-    turned_before = np.concatenate([[0], np.cumsum(is_turned[order])])
-    num_turned = turned_before[last] - turned_before[first]
-    num_straight = last - first - num_turned
-    rank = np.arange(len(key)) - first - np.where(is_turned[order], num_straight, 0)
-    is_kept = np.zeros(len(forms), dtype=bool)
-    is_kept[order] = (rank < np.minimum(num_turned, num_straight)) | (low == high)[order]
+    forms = 2 * lengths + marks
+    is_turned = (forms[:, 0] > forms[:, 1]).tolist()
+    shorter, longer = np.sort(forms, axis=1).T
+    ends = (2 * (shorter % 2) + longer % 2).tolist()
+    rng = np.random.default_rng(generator.getrandbits(64))
+    is_kept = shorter == longer
+    unmatched: list[tuple[int, int]] = []
+    for place, row in enumerate(np.lexsort((rng.random(len(forms)), longer, shorter, ends)).tolist()):
+        if is_kept[row]:
+            continue
+        if unmatched and (place - unmatched[-1][0] > REACH or ends[unmatched[-1][1]] != ends[row]):
+            unmatched.clear()
+        if unmatched and is_turned[unmatched[-1][1]] != is_turned[row]:
+            is_kept[[row, unmatched.pop()[1]]] = True
+        else:
+            unmatched.append((place, row))
     return is_kept
 
 
