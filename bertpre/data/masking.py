@@ -181,15 +181,15 @@ def words_that_fit(length: np.ndarray, end: np.ndarray, wanted: np.ndarray) -> n
     `create_masked_lm_predictions`. length, end: of each token's word and the column of its last token, (B, S); wanted:
     (B, 1). Each round takes words up to the first that does not fit, then drops all that never will.
     """
-    fits = length <= wanted
-    while True:
-        taken = np.take_along_axis(np.cumsum(fits, axis=1), end, 1)  # tokens up to the end of this word
-        is_taken = fits & (taken <= wanted)
-        room = wanted - is_taken.sum(axis=1, keepdims=True)
-        still = is_taken | (fits & (length <= room))
-        if (still == fits).all():
-            return is_taken
-        fits = still
+    fits, rows = length <= wanted, np.arange(len(length))
+    while len(rows):
+        mine = fits[rows]
+        taken = np.take_along_axis(np.cumsum(mine, axis=1), end[rows], 1)  # tokens up to the end of this word
+        is_taken = mine & (taken <= wanted[rows])
+        room = wanted[rows] - is_taken.sum(axis=1, keepdims=True)
+        fits[rows] = still = is_taken | (mine & (length[rows] <= room))
+        rows = rows[(still != is_taken).any(axis=1)]
+    return fits
 
 
 def span_lengths(draw: np.ndarray) -> np.ndarray:
