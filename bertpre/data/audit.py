@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from bertpre.data.frequencies import context_free_loss, entropy
-from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
+from bertpre.data.pairs import A_END, A_START, B_END, B_START, IGNORE_INDEX, ends_with_mark
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import Shard, open_shards, read_store_manifest
 from bertpre.data.tokenizer import maskable_ids
@@ -21,7 +21,8 @@ FROM_MANIFEST = (
 AUDITED_SHARDS, PLANNED_SHARDS = 32, 2  # of a large store, at most
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
 BARS = " ▁▂▃▄▅▆▇█"
-MOST_PAIRS = 50_000  # sampled to test whether lengths predict the label
+MOST_PAIRS = 50_000  # sampled to test whether their form predicts the label
+TREE_DEPTH, TREE_LEAF = 8, 50
 Item = TypeVar("Item")
 
 
@@ -33,10 +34,11 @@ def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_opti
     """
     manifest, shards = read_store_manifest(folder), open_shards(folder, "train")
     planned = evenly_spaced(shards, PLANNED_SHARDS)
-    plan = PairDataset(planned, max_length, seed, kind=kind, **pair_options).plan(0)[0]
+    dataset = PairDataset(planned, max_length, seed, kind=kind, **pair_options)
+    plan = dataset.plan(0)[0]
     all_tokens, planned_tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, planned))
     metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
-    metrics |= audit_pairs(plan[:, 2:]) if kind != "none" else {}
+    metrics |= audit_pairs(plan, dataset.plan(1)[0], planned) if kind != "none" else {}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
 
 
@@ -80,23 +82,68 @@ def audit_frequencies(
     }
 
 
-def audit_pairs(pairs: np.ndarray) -> dict[str, float]:
-    """The balance of pairs, (P, 5) as `plan_pairs` returns them, and whether their lengths predict the label.
+def audit_pairs(plan: np.ndarray, next_plan: np.ndarray, shards: Sequence[Shard]) -> dict[str, float]:
+    """The balance of pairs, (P, 7) as `PairDataset.plan` returns them, and whether their form predicts the label.
 
-    `lengths_tell` is the accuracy that a decision tree gains over the majority label on held-out pairs, from the
-    lengths of the segments alone. Well above zero, the model could learn NSP without reading a word.
+    `pair_lengths_auc` and `pair_ends_auc` are the areas under the ROC curve of decision trees, fitted to these pairs
+    and scored on those of another epoch. They see the lengths of the segments alone, or whether these begin and end
+    where a sentence does and end with an end mark. 0.5 is chance, with the standard deviation `pair_auc_std`. Well
+    above it, the model could learn to predict the label without reading a word. All but `unlabelled_pair_share` are of
+    the pairs that have a label.
     """
+    labelled, held_out = (rows[rows[:, -1] != IGNORE_INDEX] for rows in (plan, next_plan))
+    (lengths, ends, labels), (next_lengths, next_ends, next_labels) = (
+        forms(sample(rows), shards) for rows in (labelled, held_out)
+    )
+    lengths_auc, std = tree_auc(lengths, labels, next_lengths, next_labels)
+    return {
+        "unlabelled_pair_share": 1 - len(labelled) / max(len(plan), 1),
+        "random_next_share": float(labelled[:, -1].mean()) if len(labelled) else 0.0,
+        "pair_lengths_auc": lengths_auc,
+        "pair_ends_auc": tree_auc(ends, labels, next_ends, next_labels)[0],
+        "pair_auc_std": std,
+    }
+
+
+def sample(plan: np.ndarray) -> np.ndarray:
+    """At most `MOST_PAIRS` of a plan, drawn at random."""
+    return plan[np.random.default_rng(0).permutation(len(plan))[:MOST_PAIRS]]
+
+
+def forms(plan: np.ndarray, shards: Sequence[Shard]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The lengths of A, B and both, (P, 3), how they begin and end, (P, 6), and the labels, (P,)."""
+    spans = plan[:, 2:-1]
+    a, b = spans[:, A_END] - spans[:, A_START], spans[:, B_END] - spans[:, B_START]
+    ends = np.zeros((len(plan), 6), dtype=bool)
+    for number, shard in enumerate(shards):
+        here = plan[:, 0] == number
+        ends[here] = ends_of(spans[here], shard)
+    return np.stack([a, b, a + b], axis=1), ends, plan[:, -1]
+
+
+def ends_of(spans: np.ndarray, shard: Shard) -> np.ndarray:
+    """Whether segments begin and end where a sentence does, and end with an end mark: (P, 6), of spans, (P, 4)."""
+    place = np.searchsorted(shard.sentences, spans)
+    at_boundary = shard.sentences[place] == spans
+    has_mark = ends_with_mark(shard.tokens, shard.sentences)[place[:, [A_END, B_END]] - 1]
+    return np.hstack([at_boundary, has_mark & at_boundary[:, [A_END, B_END]]])
+
+
+def tree_auc(
+    features: np.ndarray, labels: np.ndarray, next_features: np.ndarray, next_labels: np.ndarray
+) -> tuple[float, float]:
+    """The AUC of a decision tree on features that it was not fitted to, and its standard deviation by chance."""
+    from sklearn.metrics import roc_auc_score
     from sklearn.tree import DecisionTreeClassifier
 
-    sample = pairs[np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]]
-    a, b = sample[:, A_END] - sample[:, A_START], sample[:, B_END] - sample[:, B_START]
-    lengths, labels, half = np.stack([a, b, a + b], axis=1), sample[:, IS_RANDOM_NEXT], len(sample) // 2
-    gain = 0.0
-    if half and len(set(labels[:half].tolist())) == 2:
-        tree = DecisionTreeClassifier(max_depth=5, random_state=0).fit(lengths[:half], labels[:half])
-        majority = max(labels[half:].mean(), 1 - labels[half:].mean())
-        gain = float(tree.score(lengths[half:], labels[half:]) - majority)
-    return {"random_next_share": float(pairs[:, IS_RANDOM_NEXT].mean()), "lengths_tell": gain}
+    ones = int(next_labels.sum())
+    zeros = len(next_labels) - ones
+    if min(ones, zeros) == 0 or len(set(labels.tolist())) < 2:
+        return 0.5, 0.5
+    tree = DecisionTreeClassifier(max_depth=TREE_DEPTH, min_samples_leaf=TREE_LEAF, random_state=0)
+    scores = tree.fit(features, labels).predict_proba(next_features)[:, 1]
+    std = ((ones + zeros + 1) / (12 * ones * zeros)) ** 0.5  # of Mann and Whitney's rank sum
+    return float(roc_auc_score(next_labels, scores)), std
 
 
 def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str = "kind") -> Iterator[str]:
@@ -114,10 +161,12 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
         f"lowest MLM loss without context {metrics['context_free_loss']:.3f} nats (unigram entropy "
         f"{metrics['unigram_entropy']:.3f})"
     )
-    if "lengths_tell" in metrics:
+    if "pair_lengths_auc" in metrics:
         yield (
-            f"pairs: {metrics['random_next_share']:.1%} with label 1; a classifier on segment lengths alone beats the "
-            f"majority label by {metrics['lengths_tell']:+.1%}"
+            f"pairs: {metrics['unlabelled_pair_share']:.1%} without a label, {metrics['random_next_share']:.1%} of the "
+            f"others with label 1; AUC of a classifier that sees only the segments' lengths "
+            f"{metrics['pair_lengths_auc']:.3f}, only how they begin and end {metrics['pair_ends_auc']:.3f} "
+            f"(chance: 0.5 ± {metrics['pair_auc_std']:.3f})"
         )
     yield from (f"warning: {warning}" for warning in warnings(metrics, text_unit, kind))
 
@@ -133,5 +182,7 @@ def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str
             f"most documents are a single sentence and have no true next one: set {text_unit} if a document is a "
             f"paragraph or a whole text file, otherwise set {kind}=none"
         )
-    if metrics.get("lengths_tell", 0) > 0.02:
-        yield "segment lengths predict the label of the pairs: its accuracy will be optimistic"
+    chance = 0.5 + max(0.02, 3 * metrics.get("pair_auc_std", 0.0))
+    for key, form in (("pair_lengths_auc", "lengths"), ("pair_ends_auc", "ends")):
+        if metrics.get(key, 0.5) > chance:
+            yield f"segment {form} predict the label of the pairs (AUC {metrics[key]:.3f}): accuracy will be optimistic"

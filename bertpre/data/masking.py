@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
 NOT_A_CANDIDATE = 2.0  # choice number above all others, which are below 1
-SPAN_STOP, LONGEST_SPAN = 0.2, 10  # as in SpanBERT: 3.8 words on average
+SPAN_STOP, LONGEST_SPAN = 0.2, 10  # as in SpanBERT
 
 
 class MaskingCollator:
@@ -24,8 +24,9 @@ class MaskingCollator:
     In each row the share `masked_lm_prob` of the tokens (at least one) become targets; `mask_split` gives the shares of
     these that show [MASK], a random token, and themselves. Special tokens are never targets or replacements.
     `masking` selects single `tokens`; whole `words` (google-research/bert, README, May 2019), where the tokens of
-    `continuations` belong to the token before; or `spans` of one to ten words with geometric lengths (Joshi et al.
-    2019, section 3.1). Words are masked as a whole: one that would exceed the share is left out.
+    `continuations` belong to the token before; or `spans` of one to ten words, 3.8 on average, whose neighbouring
+    targets all show the same of the three (Joshi et al. 2019, section 3.1). Words are masked as a whole: one that would
+    exceed the share is left out, and the next one that does not takes its place.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class MaskingCollator:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.
 
         input_ids, attention_mask, token_type_ids: (B, S). next_sentence_label: (B,), 1 if segment B is random, -100 if
-        there is no segment B. masked_positions: (B, M), 0 in unused slots. labels: (B, M), -100 in unused slots.
+        the pair has no label. masked_positions: (B, M), 0 in unused slots. labels: (B, M), -100 in unused slots.
         `masked_lm_prob` may be lower here than the collator's own, which sets the number of slots.
         """
         ids, token_types, lengths = self.layout(examples)
@@ -79,7 +80,7 @@ class MaskingCollator:
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def layout(self, examples: list[Example]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ids (B, S) and token types (B, S) of the unmasked pairs, and their lengths (B,)."""
+        """Ids (B, S) and token types (B, S) of the unmasked pairs, and their lengths (B,); segment B may be empty."""
         ids = np.full((len(examples), self.max_length), self.special_ids["[PAD]"], dtype=np.int64)
         token_types = np.zeros_like(ids)
         lengths = np.zeros(len(examples), dtype=np.int64)
@@ -87,7 +88,7 @@ class MaskingCollator:
         for row, example in enumerate(examples):
             middle = end = 1 + len(example.a)
             ids[row, 1:middle] = example.a
-            if example.is_random_next != IGNORE_INDEX:
+            if len(example.b):
                 end = middle + 1 + len(example.b)
                 ids[row, middle + 1 : end] = example.b
                 token_types[row, middle + 1 : end + 1] = 1
@@ -110,7 +111,8 @@ class MaskingCollator:
             slots = max(1, round(self.max_length * probability))
             positions, is_target = self.whole_words(ids, choice, keys, wanted, slots)
         is_target &= np.take_along_axis(choice, positions, 1) < NOT_A_CANDIDATE
-        action = uniform(self.seed, epoch, index, positions, ACTION)
+        decided_at = self.first_of_run(positions, is_target) if self.masking == "spans" else positions
+        action = uniform(self.seed, epoch, index, decided_at, ACTION)
         drawn = uniform(self.seed, epoch, index, positions, REPLACEMENT) * len(self.replacement_ids)
         originals = np.take_along_axis(ids, positions, 1)
         masked_share, random_share, _ = self.mask_split
@@ -142,16 +144,58 @@ class MaskingCollator:
         number = by_word(choice)
         if self.masking == "spans":
             draw = uniform(self.seed, keys[:, :1], keys[:, 1:], columns, SPAN)
-            length = np.minimum(1 + np.floor(np.log1p(-draw) / np.log1p(-SPAN_STOP)), LONGEST_SPAN)
-            number = spread_over_spans(number, by_word(length), by_word(np.cumsum(is_special, axis=1)))
+            number = spread_over_spans(number, by_word(span_lengths(draw)), by_word(np.cumsum(is_special, axis=1)))
         rank = np.take_along_axis(number, word, 1)
         order = np.argsort(rank, axis=1, kind="stable")
         sorted_word = np.take_along_axis(word, order, 1)
-        is_last = np.diff(sorted_word, axis=1, append=-1) != 0
-        end = np.minimum.accumulate(np.where(is_last, columns, self.max_length)[:, ::-1], axis=1)[:, ::-1]
-        # A word that fits as a whole; the first word in any case, up to the number of slots at this probability.
-        is_target = (end < wanted) | ((end == end[:, :1]) & (columns < slots))
-        return order[:, : self.max_predictions], is_target[:, : self.max_predictions]
+        is_begin, is_end = (np.diff(sorted_word, axis=1, **{side: -1}) != 0 for side in ("prepend", "append"))
+        begin = np.maximum.accumulate(np.where(is_begin, columns, 0), axis=1)
+        end = np.minimum.accumulate(np.where(is_end, columns, self.max_length)[:, ::-1], axis=1)[:, ::-1]
+        length = np.where(np.take_along_axis(rank, order, 1) < NOT_A_CANDIDATE, end - begin + 1, self.max_length)
+        is_target = words_that_fit(length, end, wanted)
+        # Where no word fits, the first one up to the number of slots: a row has at least one target.
+        is_target |= ~is_target.any(axis=1, keepdims=True) & (begin == 0) & (columns < slots)
+        row, column = np.nonzero(is_target)
+        slot = (np.cumsum(is_target, axis=1) - 1)[row, column]
+        positions = np.zeros((len(ids), self.max_predictions), dtype=np.int64)  # of [CLS] in unused slots
+        is_used = np.zeros(positions.shape, dtype=bool)
+        positions[row, slot], is_used[row, slot] = order[row, column], True
+        return positions, is_used
+
+    def first_of_run(self, positions: np.ndarray, is_target: np.ndarray) -> np.ndarray:
+        """For each target the first position of its run of neighbouring targets, (B, M)."""
+        chosen = np.zeros((len(positions), self.max_length), dtype=bool)
+        np.put_along_axis(chosen, positions, is_target, axis=1)
+        is_first = np.diff(chosen, axis=1, prepend=False) & chosen
+        first = np.maximum.accumulate(np.where(is_first, np.arange(self.max_length), 0), axis=1)
+        return np.take_along_axis(first, positions, 1)
+
+
+def words_that_fit(length: np.ndarray, end: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Which tokens belong to the words that are taken in turn while no more than `wanted` tokens are, (B, S).
+
+    A word that would exceed them is left out, and the next one that does not is taken, as in google-research/bert,
+    `create_masked_lm_predictions`. length, end: of each token's word and the column of its last token, (B, S); wanted:
+    (B, 1). Each round takes words up to the first that does not fit, then drops all that never will.
+    """
+    fits, rows = length <= wanted, np.arange(len(length))
+    while len(rows):
+        mine = fits[rows]
+        taken = np.take_along_axis(np.cumsum(mine, axis=1), end[rows], 1)  # tokens up to the end of this word
+        is_taken = mine & (taken <= wanted[rows])
+        room = wanted[rows] - is_taken.sum(axis=1, keepdims=True)
+        fits[rows] = still = is_taken | (mine & (length[rows] <= room))
+        rows = rows[(still != is_taken).any(axis=1)]
+    return fits
+
+
+def span_lengths(draw: np.ndarray) -> np.ndarray:
+    """Lengths of 1 to 10 from uniform numbers: geometric, with the probability of longer ones shared out among these.
+
+    So the mean is 3.80 (SpanBERT, section 3.1); if longer ones were cut to 10, it would be 4.46.
+    """
+    within = 1 - (1 - SPAN_STOP) ** LONGEST_SPAN
+    return 1 + np.floor(np.log1p(-draw * within) / np.log1p(-SPAN_STOP))
 
 
 def spread_over_spans(number: np.ndarray, length: np.ndarray, segment: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target
-ROUNDS, PLACES = 6, 16  # a random segment is searched for in up to 6 rounds of 16 random places
+DRAWS = 8  # of a random segment, before the nearest one is taken
+REACH = 16  # places in the order of forms, for `balanced`
 
 
 def plan_examples(
@@ -20,6 +21,7 @@ def plan_examples(
     generator: random.Random,
     short_seq_prob: float = 0.1,
     random_next_prob: float = 0.5,
+    has_end_mark: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cut the documents of a shard into examples: `nsp` is `plan_pairs`, `sop` is `plan_swaps`, `none` `plan_packed`.
 
@@ -28,7 +30,7 @@ def plan_examples(
     if kind == "none":
         return plan_packed(sentences, documents, max_length, generator)
     plan = {"nsp": plan_pairs, "sop": plan_swaps}[kind]
-    return plan(sentences, documents, max_length, generator, short_seq_prob, random_next_prob)
+    return plan(sentences, documents, max_length, generator, short_seq_prob, random_next_prob, has_end_mark)
 
 
 def plan_pairs(
@@ -38,6 +40,7 @@ def plan_pairs(
     generator: random.Random,
     short_seq_prob: float = 0.1,
     random_next_prob: float = 0.5,
+    has_end_mark: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cut the documents of one shard into segment pairs.
 
@@ -45,19 +48,22 @@ def plan_pairs(
     sentences are gathered up to a target length (with probability `short_seq_prob` a random shorter one) and split in
     two at a random sentence; with probability `random_next_prob` the second part is replaced by text from another
     document and its sentences are put back for the next pair; tokens beyond `max_length` are cut from either end.
-    One difference: a random segment B has as many tokens as the true one it replaces, while google's fills the pair.
-    Otherwise a pair that is short, or full to the last token, would reveal that B is the true next segment.
+    Four differences keep the label out of the form, or waste less:
+    - A random segment B is the true next of another pair and has the length of the one that it replaces. Google's fills
+      the pair with sentences from anywhere.
+    - A sentence that is left alone at the end of its document has no true next. It gets a random one, so that the row
+      is full, but no label (IGNORE_INDEX). Google labels it random.
+    - Two sentences are gathered where the document has two, however long the first.
+    - The short target is drawn for each pair, not for each document, so that a document is not cut up as a whole.
 
     sentences: token offsets, (number of sentences + 1,); documents: sentence offsets, (number of documents + 1,).
+    has_end_mark: (number of sentences,), of `ends_with_mark`; a random segment agrees with the true one in it, too.
     Returns (number of pairs, 5), int64, columns as named above: segments are spans of the shard's tokens.
     Raises ValueError for fewer than two documents, since a random segment comes from another document.
     """
     room = max_length - SPECIAL_TOKENS_IN_A_PAIR
-    plan = plan_whole_sentences(sentences, documents, room, generator, short_seq_prob, random_next_prob)
-    is_too_long = plan[:, A_END] - plan[:, A_START] + plan[:, B_END] - plan[:, B_START] > room
-    for row in np.flatnonzero(is_too_long).tolist():
-        a_start, a_end, b_start, b_end = plan[row, :IS_RANDOM_NEXT].tolist()
-        plan[row, :IS_RANDOM_NEXT] = truncate_pair(a_start, a_end, b_start, b_end, room, generator)
+    plan = plan_whole_sentences(sentences, documents, room, generator, short_seq_prob, random_next_prob, has_end_mark)
+    truncate_pairs(plan, room, generator)
     return plan
 
 
@@ -68,35 +74,63 @@ def plan_whole_sentences(
     generator: random.Random,
     short_seq_prob: float,
     random_next_prob: float,
+    has_end_mark: np.ndarray | None = None,
 ) -> np.ndarray:
     """`plan_pairs` before truncation: segments are whole sentences, and may exceed `room`, the tokens that fit."""
     starts, first = sentences.tolist(), documents.tolist()
-    number = len(first) - 1
-    if number < 2:
+    if len(first) < 3:
         raise ValueError("next-sentence pairs need at least two documents")
-    spans: list[tuple[int, int, int, int]] = []
-    owners: list[int] = []
-    wanted: list[int] = []  # tokens of a random segment B; 0 where B is the true next
-    for document in range(number):
+    rows: list[tuple[int, int, int, int, int]] = []  # document, first sentence of A and of B, the next one, target
+    labels: list[int] = []
+    for document in range(len(first) - 1):
         sentence, end = first[document], first[document + 1]
         while sentence < end:
-            target = room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
-            stop = bisect_left(starts, starts[sentence] + target, sentence + 1, end)
+            target = draw_target(room, short_seq_prob, generator)
+            stop = bisect_left(starts, starts[sentence] + target, min(sentence + 2, end), end)
             cut = sentence + 1 + int(generator.random() * (stop - sentence - 1))  # segment A has at least one sentence
-            a_start, a_end = starts[sentence], starts[cut]
-            spans.append((a_start, a_end, a_end, starts[stop]))
-            owners.append(document)
-            if cut == stop:  # there is no true next
-                wanted.append(max(1, target - (a_end - a_start)))
-            else:
-                wanted.append(starts[stop] - a_end if generator.random() < random_next_prob else 0)
-            sentence = cut if wanted[-1] else stop  # the sentences after A are put back
-    planned, lengths = np.array(spans, dtype=np.int64), np.array(wanted)
-    is_random_next = lengths > 0
-    planned[is_random_next, 2:] = random_segments(
-        sentences, documents, np.array(owners)[is_random_next], lengths[is_random_next], generator
-    )
-    return np.column_stack([planned, is_random_next])
+            rows.append((document, sentence, cut, stop, target))
+            labels.append(IGNORE_INDEX if cut == stop else int(generator.random() < random_next_prob))
+            sentence = stop if labels[-1] == 0 else cut  # the sentences after A are put back
+    owner, begin, cuts, stops, targets = np.array(rows, dtype=np.int64).T
+    label, is_alone = np.array(labels), cuts == stops
+    planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], label])
+    true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
+    wanted = np.where(is_alone, targets - (sentences[stops] - sentences[begin]), sentences[stops] - sentences[cuts])
+    # What a random segment has in common with the true one: its length first, then how it ends.
+    marks = np.zeros(len(sentences) - 1, dtype=bool) if has_end_mark is None else has_end_mark
+    form = 2 * (true_next[:, 1] - true_next[:, 0]) + marks[stops - 1]
+    needed = label != 0
+    chosen = random_choice(form, owner, 2 * wanted[needed] + marks[stops - 1][needed], owner[needed], generator)
+    planned[needed, B_START : B_END + 1] = true_next[chosen]
+    return planned
+
+
+def draw_target(room: int, short_seq_prob: float, generator: random.Random) -> int:
+    """The tokens that a pair should have: `room`, or with probability `short_seq_prob` 2 to `room`."""
+    return room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
+
+
+def random_choice(
+    form: np.ndarray, owner: np.ndarray, wanted: np.ndarray, not_from: np.ndarray, generator: random.Random
+) -> np.ndarray:
+    """For each wanted form, (R,), the index of a random candidate of that form from another document than `not_from`.
+
+    form, owner: of the N candidates. Where no other document has that form, the nearest form is taken.
+    """
+    rng = np.random.default_rng(generator.getrandbits(64))
+    order = np.argsort(form, kind="stable")
+    form, owner = form[order], owner[order]
+    low, high = (np.searchsorted(form, wanted, side=side) for side in ("left", "right"))
+    chosen, rows = np.zeros(len(wanted), dtype=np.int64), np.flatnonzero(low < high)
+    is_open = np.ones(len(wanted), dtype=bool)
+    for _ in range(DRAWS):
+        chosen[rows] = rng.integers(low[rows], high[rows])
+        is_open[rows] = owner[chosen[rows]] == not_from[rows]
+        rows = rows[is_open[rows]]
+    for row in np.flatnonzero(is_open):
+        distance = np.where(owner == not_from[row], np.iinfo(np.int64).max, np.abs(form - wanted[row]))
+        chosen[row] = distance.argmin()
+    return order[chosen]
 
 
 def plan_swaps(
@@ -106,30 +140,86 @@ def plan_swaps(
     generator: random.Random,
     short_seq_prob: float = 0.1,
     swap_prob: float = 0.5,
+    has_end_mark: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cut documents into pairs of consecutive segments, which are swapped with probability `swap_prob` (label 1).
 
     Sentence order prediction (Lan et al. 2019, section 3.1): the topic does not reveal the label. Arguments and result
-    as in `plan_pairs`. A single sentence is split in its middle; a single token gives no pair.
+    as in `plan_pairs`. Nor should the form. The sentence that crosses the target length is longer than most, and would
+    always be in the second segment: so half of the documents are cut from their end. What then still differs between
+    first and second segments is balanced (`balanced`): some pairs get no label (IGNORE_INDEX). So does a sentence
+    alone, which becomes segment A; segment B is empty.
     """
-    starts, first = sentences.tolist(), documents.tolist()
-    room = max_length - SPECIAL_TOKENS_IN_A_PAIR
-    plan: list[tuple[int, int, int, int, int]] = []
-    for document in range(len(first) - 1):
-        sentence, end = first[document], first[document + 1]
-        while sentence < end:
-            target = room if generator.random() >= short_seq_prob else 2 + int(generator.random() * (room - 1))
-            stop = bisect_left(starts, starts[sentence] + target, sentence + 1, end)
-            start, until = starts[sentence], starts[stop]
-            middle = starts[sentence + 1 + int(generator.random() * (stop - sentence - 1))]
-            middle = (start + until) // 2 if middle == until else middle
-            sentence = stop
-            if middle == start:
-                continue
-            spans = truncate_pair(start, middle, middle, until, room, generator)
-            is_swapped = generator.random() < swap_prob
-            plan.append((*spans[2:], *spans[:2], 1) if is_swapped else (*spans, 0))
-    return np.array(plan, dtype=np.int64).reshape(-1, 5)
+    starts, room = sentences.tolist(), max_length - SPECIAL_TOKENS_IN_A_PAIR
+    rows: list[tuple[int, int, int]] = []
+    for begin, end in zip(documents[:-1].tolist(), documents[1:].tolist(), strict=True):
+        if generator.random() < 0.5:
+            rows += cut_in_two(starts[begin : end + 1], room, short_seq_prob, generator)
+        else:  # the same with the document turned round
+            turned = [-start for start in reversed(starts[begin : end + 1])]
+            cut = cut_in_two(turned, room, short_seq_prob, generator)
+            rows += [(-stop, -middle, -start) for start, middle, stop in reversed(cut)]
+    start, middle, stop = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    is_alone = (middle == start) | (middle == stop)
+    middle = np.where(is_alone, stop, middle)
+    plan = np.column_stack([start, middle, middle, stop, np.where(is_alone, IGNORE_INDEX, 0)])
+    labelled = np.flatnonzero(~is_alone)
+    ends = np.searchsorted(sentences, plan[labelled][:, [A_END, B_END]]) - 1
+    marks = np.zeros_like(ends) if has_end_mark is None else has_end_mark[ends]
+    lengths = np.column_stack([middle - start, stop - middle])[labelled]
+    is_kept = balanced(lengths, marks, generator)
+    plan[labelled[~is_kept], IS_RANDOM_NEXT] = IGNORE_INDEX
+    is_swapped = np.array([generator.random() < swap_prob for _ in rows], dtype=bool) & (plan[:, IS_RANDOM_NEXT] == 0)
+    plan[is_swapped] = np.column_stack([plan[is_swapped][:, [2, 3, 0, 1]], np.ones(is_swapped.sum(), dtype=np.int64)])
+    truncate_pairs(plan, room, generator)  # last, since of two segments in excess B becomes the shorter
+    return plan
+
+
+def cut_in_two(
+    starts: list[int], room: int, short_seq_prob: float, generator: random.Random
+) -> list[tuple[int, int, int]]:
+    """Gather the sentences of a document up to a target length, and cut at the one nearest to a random place.
+
+    starts: offsets of the sentences and the end. Returns start, cut and end of each; those of a single sentence have
+    the cut at their end.
+    """
+    rows, sentence, end = [], 0, len(starts) - 1
+    while sentence < end:
+        target = draw_target(room, short_seq_prob, generator)
+        stop = bisect_left(starts, starts[sentence] + target, min(sentence + 2, end), end)
+        if stop == end - 1 and stop - sentence > 2:  # rather than leave the last sentence alone
+            stop -= 1
+        place = starts[sentence] + generator.random() * (starts[stop] - starts[sentence])
+        cuts = starts[sentence + 1 : stop] or [starts[stop]]
+        rows.append((starts[sentence], min(cuts, key=lambda cut: abs(cut - place)), starts[stop]))
+        sentence = stop
+    return rows
+
+
+def balanced(lengths: np.ndarray, marks: np.ndarray, generator: random.Random) -> np.ndarray:
+    """Which pairs keep their label, (P,): those that have a mirror image, a pair with the same two forms in turn.
+
+    lengths, marks: of both segments, (P, 2). Swapping then shows every form as often with either label. The pairs are
+    put in order of their form (how the shorter and the longer segment end, then their lengths), and each is matched
+    with the nearest one that is turned the other way round, at most `REACH` places away. Others lose their label.
+    """
+    forms = 2 * lengths + marks
+    is_turned = (forms[:, 0] > forms[:, 1]).tolist()
+    shorter, longer = np.sort(forms, axis=1).T
+    ends = (2 * (shorter % 2) + longer % 2).tolist()
+    rng = np.random.default_rng(generator.getrandbits(64))
+    is_kept = shorter == longer
+    unmatched: list[tuple[int, int]] = []
+    for place, row in enumerate(np.lexsort((rng.random(len(forms)), longer, shorter, ends)).tolist()):
+        if is_kept[row]:
+            continue
+        if unmatched and (place - unmatched[-1][0] > REACH or ends[unmatched[-1][1]] != ends[row]):
+            unmatched.clear()
+        if unmatched and is_turned[unmatched[-1][1]] != is_turned[row]:
+            is_kept[[row, unmatched.pop()[1]]] = True
+        else:
+            unmatched.append((place, row))
+    return is_kept
 
 
 def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, generator: random.Random) -> np.ndarray:
@@ -160,36 +250,12 @@ def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, g
     return np.array(plan, dtype=np.int64).reshape(-1, 5)
 
 
-def random_segments(
-    sentences: np.ndarray, documents: np.ndarray, owners: np.ndarray, wanted: np.ndarray, generator: random.Random
-) -> np.ndarray:
-    """Spans of whole sentences, (R, 2), each from another document than its owner and with the wanted number of tokens.
-
-    owners: documents, (R,); wanted: tokens, (R,). Places are drawn until one gives exactly that length; failing that,
-    the closest of `ROUNDS * PLACES` is taken.
-    """
-    rng = np.random.default_rng(generator.getrandbits(64))
-    spans, errors = np.zeros((len(owners), 2), dtype=np.int64), np.full(len(owners), np.iinfo(np.int64).max)
-    rows = np.arange(len(owners))
-    for _ in range(ROUNDS):
-        if not len(rows):
-            break
-        other = rng.integers(len(documents) - 2, size=(len(rows), PLACES))
-        other += other >= owners[rows, None]
-        first, last = documents[other], documents[other + 1]
-        sentence = first + (rng.random(other.shape) * (last - first)).astype(np.int64)
-        start, target = sentences[sentence], wanted[rows, None]
-        above = np.clip(np.searchsorted(sentences, start + target), sentence + 1, last)
-        stops = np.stack([above, np.maximum(above - 1, sentence + 1)], axis=2)  # (R, PLACES, 2)
-        starts, ends = np.repeat(start, 2, axis=1), sentences[stops].reshape(len(rows), -1)
-        error = np.abs(ends - starts - target)
-        best = error.argmin(axis=1)[:, None]
-        start, end, error = (np.take_along_axis(values, best, 1)[:, 0] for values in (starts, ends, error))
-        is_better = error < errors[rows]
-        better = rows[is_better]
-        spans[better], errors[better] = np.column_stack([start, end])[is_better], error[is_better]
-        rows = rows[errors[rows] > 0]
-    return spans
+def truncate_pairs(plan: np.ndarray, room: int, generator: random.Random) -> None:
+    """Truncate the pairs of a plan, in place, that have more than `room` tokens."""
+    is_too_long = plan[:, A_END] - plan[:, A_START] + plan[:, B_END] - plan[:, B_START] > room
+    for row in np.flatnonzero(is_too_long).tolist():
+        a_start, a_end, b_start, b_end = plan[row, :IS_RANDOM_NEXT].tolist()
+        plan[row, :IS_RANDOM_NEXT] = truncate_pair(a_start, a_end, b_start, b_end, room, generator)
 
 
 def truncate_pair(
@@ -204,3 +270,12 @@ def truncate_pair(
     a_front = generator.getrandbits(from_a).bit_count() if from_a else 0  # of `from_a` coin tosses, the heads
     b_front = generator.getrandbits(from_b).bit_count() if from_b else 0
     return a_start + a_front, a_end - (from_a - a_front), b_start + b_front, b_end - (from_b - b_front)
+
+
+def ends_with_mark(tokens: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+    """Whether each sentence ends with an end mark, (number of sentences,).
+
+    An end mark is a token that ends a sentence more often than not: no list of marks fits every language.
+    """
+    last = tokens[sentences[1:] - 1]
+    return (2 * np.bincount(last, minlength=1 + int(tokens.max())) > np.bincount(tokens))[last]

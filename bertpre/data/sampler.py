@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertpre.data.pairs import plan_examples
+from bertpre.data.pairs import ends_with_mark, plan_examples
 from bertpre.data.store import Shard
 from bertpre.errors import UserError
 
@@ -26,7 +26,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Example:
-    """Token ids of two segments, the label (-100 without a second segment), and the key of the random mask."""
+    """Token ids of two segments (the second may be empty), the label (-100: none), and the key of the random mask."""
 
     a: np.ndarray
     b: np.ndarray
@@ -73,7 +73,10 @@ class PairDataset:
         """One shard's examples, (P, 7)."""
         shard, generator = self.shards[number], random.Random(f"{self.seed}/{epoch}/{number}")
         probabilities = self.short_seq_prob, self.random_next_prob
-        plan = plan_examples(self.kind, shard.sentences, shard.documents, self.max_length, generator, *probabilities)
+        has_end_mark = None if self.kind == "none" else ends_with_mark(shard.tokens, shard.sentences)
+        plan = plan_examples(
+            self.kind, shard.sentences, shard.documents, self.max_length, generator, *probabilities, has_end_mark
+        )
         rows = np.arange(len(plan))
         return np.column_stack([np.full_like(rows, number), rows, plan])
 

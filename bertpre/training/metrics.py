@@ -52,7 +52,8 @@ class PretrainingObjective:
         }
         if self.has_pairs:
             measured["nsp_loss"] = outputs.nsp_loss.detach()
-            measured["nsp_accuracy"] = right_pairs / counts["num_pairs_in_batch"]
+            # In a small batch no pair may have a label; a clamped tensor, since a GPU's value should not be waited for.
+            measured["nsp_accuracy"] = right_pairs / torch.as_tensor(counts["num_pairs_in_batch"]).clamp(min=1)
         return measured
 
     def means(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:

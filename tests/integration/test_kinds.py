@@ -37,7 +37,7 @@ def test_a_run_of_every_kind(kind: str, masking: str, more: tuple[str, ...], tin
     validation = results["pretrain"]["validation"]
     assert validation["mlm_loss"] < 7
     assert ("nsp_accuracy" in validation) == (kind != "none")
-    assert ("lengths_tell" in results["prepare"]) == (kind != "none")
+    assert ("pair_lengths_auc" in results["prepare"]) == (kind != "none")
     report = (tmp_path / "run" / "report.html").read_text()
     assert "MLM loss" in report
     assert [name in report for name in ("NSP accuracy", "SOP accuracy")] == [kind == "nsp", kind == "sop"]

@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertpre.data.pairs import plan_packed, plan_pairs, plan_swaps, plan_whole_sentences, truncate_pair
+from bertpre.data.pairs import (
+    IGNORE_INDEX,
+    plan_packed,
+    plan_pairs,
+    plan_swaps,
+    plan_whole_sentences,
+    truncate_pair,
+)
 from bertpre.data.sampler import PairDataset, Position
 from tests.property.strategies import Lengths, document_lengths, shard_of
 
@@ -83,6 +90,16 @@ def test_every_token_is_in_exactly_one_first_or_true_next_segment(
 
 
 @modest
+@given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES, PROBABILITIES)
+def test_a_pair_has_a_label_unless_segment_a_ends_its_document(
+    lengths: Lengths, max_length: int, seed: int, short: float, random_next: float
+) -> None:
+    ends = set(shard_of(lengths).sentences[shard_of(lengths).documents].tolist())
+    for _, a_end, _, _, label in untruncated(lengths, max_length, seed, short, random_next).tolist():
+        assert (label == IGNORE_INDEX) == (a_end in ends)
+
+
+@modest
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
 def test_truncation_removes_no_more_than_it_must(lengths: Lengths, max_length: int, seed: int) -> None:
     room, whole = max_length - 3, untruncated(lengths, max_length, seed, 0.1, 0.5)
@@ -131,9 +148,10 @@ def test_swapped_segments_are_neighbours_in_one_document(
     shard, room = shard_of(lengths), max_length - 3
     planned = plan_swaps(shard.sentences, shard.documents, max_length, random.Random(seed), short, 0.5)
     last = 0
-    for a_start, a_end, b_start, b_end, is_swapped in planned.tolist():
-        left, right = ((b_start, b_end), (a_start, a_end)) if is_swapped else ((a_start, a_end), (b_start, b_end))
-        assert last <= left[0] < left[1] <= right[0] < right[1]
+    for a_start, a_end, b_start, b_end, label in planned.tolist():
+        left, right = ((b_start, b_end), (a_start, a_end)) if label == 1 else ((a_start, a_end), (b_start, b_end))
+        assert last <= left[0] < left[1] <= right[0]
+        assert right[0] < right[1] or (right[0] == right[1] and label == IGNORE_INDEX)  # a sentence alone
         assert left[1] == right[0] or a_end - a_start + b_end - b_start == room  # truncated
         assert document_of(lengths, left[0]) == document_of(lengths, right[1] - 1)
         last = right[1]
@@ -146,11 +164,7 @@ def test_swapped_segments_hold_every_token_once(lengths: Lengths, seed: int, sho
     longest = 12 * 40 + 3  # no document is longer, so nothing is truncated
     planned = plan_swaps(shard.sentences, shard.documents, longest, random.Random(seed), short, 0.5)
     seen = [token for row in planned.tolist() for token in range(min(row[0], row[2]), max(row[1], row[3]))]
-    assert seen == sorted(set(seen))
-    alone = set(all_tokens(lengths)) - set(seen)  # chunks of a single token make no pair
-    assert not any(
-        token + 1 in alone and document_of(lengths, token) == document_of(lengths, token + 1) for token in alone
-    )
+    assert seen == all_tokens(lengths)
 
 
 @modest
@@ -158,9 +172,9 @@ def test_swapped_segments_hold_every_token_once(lengths: Lengths, seed: int, sho
 def test_swapped_segments_fit(lengths: Lengths, max_length: int, seed: int, short: float) -> None:
     shard = shard_of(lengths)
     planned = plan_swaps(shard.sentences, shard.documents, max_length, random.Random(seed), short, 0.5)
-    for a_start, a_end, b_start, b_end, _ in planned.tolist():
+    for a_start, a_end, b_start, b_end, label in planned.tolist():
         assert a_start < a_end
-        assert b_start < b_end
+        assert b_start < b_end or label == IGNORE_INDEX
         assert (a_end - a_start) + (b_end - b_start) + 3 <= max_length
 
 

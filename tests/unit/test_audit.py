@@ -1,10 +1,11 @@
-"""The audit: histograms, whether lengths predict the label, and warnings."""
+"""The audit: histograms, whether the form of pairs predicts their label, and warnings."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bertpre.data.audit import audit_lines, audit_pairs, bars, histogram
+from bertpre.data.store import Shard
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1))
@@ -18,19 +19,54 @@ def test_bars_are_proportional_to_the_counts() -> None:
     assert bars([0, 1, 4, 8]) == " ▁▄█"
 
 
-def pairs(lengths: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """A plan of pairs whose segment A has these lengths; segment B has ten tokens."""
-    zeros = np.zeros_like(lengths)
-    return np.column_stack([zeros, lengths, zeros, zeros + 10, labels])
+MARK = 1  # ends every sentence but the last
+SHARD = Shard(np.array([*[7, 7, 7, 7, MARK] * 19, 7, 7, 7, 7, 7]), np.arange(0, 101, 5), np.array([0, 10, 20]))
+
+
+def audit(a_ends: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The audit of pairs whose segment A ends at these tokens and whose segment B has ten tokens.
+
+    The second half of them stands for another epoch.
+    """
+    zeros, half = np.zeros_like(a_ends), len(labels) // 2
+    plan = np.column_stack([zeros, np.arange(len(labels)), zeros, a_ends, zeros, zeros + 10, labels])
+    return audit_pairs(plan[:half], plan[half:], [SHARD])
 
 
 def test_lengths_that_predict_the_label_are_found() -> None:
     generator = np.random.default_rng(0)
-    lengths, labels = generator.integers(1, 60, 2000), generator.integers(0, 2, 2000)
-    assert audit_pairs(pairs(lengths, labels)[:400])["lengths_tell"] < 0.05  # a tree fits 200 training pairs by chance
-    assert audit_pairs(pairs(lengths, lengths > 30))["lengths_tell"] > 0.4
-    assert audit_pairs(pairs(lengths, lengths > 30))["random_next_share"] == (lengths > 30).mean()
-    assert audit_pairs(pairs(lengths, np.ones(2000, dtype=int)))["lengths_tell"] == 0
+    lengths, labels = 5 * generator.integers(1, 20, 4000), generator.integers(0, 2, 4000)
+    found = audit(lengths, labels)
+    assert abs(found["pair_lengths_auc"] - 0.5) < 3 * found["pair_auc_std"] < 0.06
+    found = audit(lengths, lengths > 50)
+    assert found["pair_lengths_auc"] > 0.99
+    assert found["random_next_share"] == (lengths > 50)[:2000].mean()
+
+
+def test_a_majority_label_is_not_taken_for_predictable() -> None:
+    generator = np.random.default_rng(0)
+    labels = (generator.random(4000) < 0.9).astype(int)
+    found = audit(5 * generator.integers(1, 20, 4000), labels)
+    assert abs(found["pair_lengths_auc"] - 0.5) < 3 * found["pair_auc_std"]
+
+
+def test_ends_that_predict_the_label_are_found() -> None:
+    generator = np.random.default_rng(0)
+    lengths, labels = 5 * generator.integers(1, 20, 4000), generator.integers(0, 2, 4000)
+    in_mid_sentence = lengths - 2 * labels
+    assert audit(in_mid_sentence, labels)["pair_ends_auc"] > 0.99
+    without_mark = np.where(labels, 100, lengths)  # where the last sentence ends
+    assert audit(without_mark, labels)["pair_ends_auc"] > 0.99
+    assert audit(lengths, labels)["pair_ends_auc"] < 0.55
+
+
+def test_pairs_without_a_label_are_counted_and_left_out() -> None:
+    lengths, labels = np.array([5, 10, 15, 20] * 1000), np.array([0, 1, -100, -100] * 1000)
+    found = audit(lengths, labels)
+    assert (found["unlabelled_pair_share"], found["random_next_share"]) == (0.5, 0.5)
+    assert found["pair_lengths_auc"] > 0.99
+    for only in (-100, 1):
+        assert audit(lengths, np.full(4000, only))["pair_lengths_auc"] == 0.5
 
 
 def test_warnings_name_the_keys_that_they_are_given() -> None:
@@ -40,10 +76,11 @@ def test_warnings_name_the_keys_that_they_are_given() -> None:
         "repeated_line_share": 0.0, "unigram_entropy": 2.0, "context_free_loss": 1.75,
         "tokens_in_document": {**lengths, "median": 10},
         "tokens_in_sentence": lengths, "histograms": {"tokens_in_document": [1], "tokens_in_sentence": [1]},
-        "lengths_tell": 0.0, "random_next_share": 0.5,
+        "pair_lengths_auc": 0.51, "pair_ends_auc": 0.55, "pair_auc_std": 0.02, "random_next_share": 0.5,
+        "unlabelled_pair_share": 0.1,
     }  # fmt: skip
     assert not [line for line in audit_lines(metrics) if line.startswith("warning")]
-    worse = {"unknown_share": 0.02, "repeated_line_share": 0.4, "lengths_tell": 0.03, "tokens_in_document": lengths}
+    worse = {"unknown_share": 0.02, "repeated_line_share": 0.4, "pair_lengths_auc": 0.57, "tokens_in_document": lengths}
     found = [line for line in audit_lines(metrics | worse, "text", "pairs") if line.startswith("warning: ")]
     assert len(found) == 4
     assert "set text if" in found[2] and "set pairs=none" in found[2]

@@ -168,7 +168,7 @@ def test_the_audit_of_some_shards_estimates_the_number_of_pairs(tmp_path: Path) 
     assert len(open_shards(run.store, "train")) > 2
     tokens = sum(map(len, stored(run, "train")))
     assert 0.7 * tokens / 45 < metrics["pairs"] < 2.5 * tokens / 45
-    assert "lengths_tell" in metrics and "lengths_tell" not in audit_store(run.store, kind="none", **options)
+    assert "pair_ends_auc" in metrics and "pair_ends_auc" not in audit_store(run.store, kind="none", **options)
     lengths = sorted(map(len, stored(run, "train")))
     assert (metrics["tokens_in_document"]["smallest"], metrics["tokens_in_document"]["largest"]) == (
         lengths[0],

@@ -1,10 +1,12 @@
 """The collator's shares: 80/10/10, uniform over positions, different in every epoch."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 
-from bertpre.data.masking import NOT_A_CANDIDATE, MaskingCollator, spread_over_spans
+from bertpre.data.masking import NOT_A_CANDIDATE, MaskingCollator, span_lengths, spread_over_spans
 from bertpre.data.sampler import Example
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -115,10 +117,17 @@ def mask_long_rows(masking: str, count: int = 400) -> list[np.ndarray]:
     return [np.sort(places[labels != -100]) for places, labels in rows]
 
 
-def test_spans_have_the_lengths_of_spanbert() -> None:
-    # Geometric with 0.2, cut at 10: 3.8 on average. Adjacent spans look like one; the last is cut by the share.
+def test_span_lengths_are_geometric_among_one_to_ten() -> None:
+    lengths = span_lengths((np.arange(100_000) + 0.5) / 100_000)
+    expected = 0.2 * 0.8 ** np.arange(10)
+    np.testing.assert_allclose(np.bincount(lengths.astype(int))[1:] / 100_000, expected / expected.sum(), atol=1e-4)
+    assert lengths.mean() == pytest.approx(3.797, abs=0.001)  # SpanBERT, section 3.1: 3.8
+
+
+def test_spans_are_as_long_in_a_row() -> None:
+    # Adjacent spans look like one; the last is cut by the share.
     lengths = [length for row in mask_long_rows("spans") for length in runs_of(row)]
-    assert 3.3 < np.mean(lengths) < 4.5
+    assert 3.5 < np.mean(lengths) < 4.0
     assert max(lengths) >= 10
     single = [length for row in mask_long_rows("words") for length in runs_of(row)]
     assert np.mean(single) < 1.2
@@ -136,13 +145,63 @@ def test_with_single_token_words_the_share_is_exact_and_positions_are_uniform(ma
     assert counts[[0, 251, 511]].sum() == 0
 
 
-def test_a_long_first_word_has_no_more_targets_than_slots_at_a_lower_probability() -> None:
+def test_all_tokens_of_a_span_show_the_same_of_mask_random_and_original() -> None:
+    ids = np.random.default_rng(0).choice(WORDS, 509)
+    examples = [Example(ids[:250], ids[250:], 0, (0, index)) for index in range(400)]
+    batch = MaskingCollator(VOCABULARY, SPECIAL, WORDS, 512, 0.05, 0, "spans")(examples)
+    shown_masks = []
+    for row in range(len(examples)):
+        places = np.sort(batch["masked_positions"][row][batch["labels"][row] != -100].numpy())
+        for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
+            is_mask = (batch["input_ids"][row][run] == SPECIAL["[MASK]"]).numpy()
+            assert is_mask.all() or not is_mask.any()
+            shown_masks.append(is_mask[0])
+    assert within(sum(shown_masks), len(shown_masks), 0.8)
+
+
+def google_counts(word_lengths: list[int], wanted: int, rows: int) -> list[int]:
+    """How many tokens google's create_masked_lm_predictions masks with whole words, in rows of these words."""
+    counts, generator = [], random.Random(0)
+    for _ in range(rows):
+        total = 0
+        for length in generator.sample(word_lengths, len(word_lengths)):
+            if total >= wanted:
+                break
+            if total + length > wanted:
+                continue
+            total += length
+        counts.append(total)
+    return counts
+
+
+def test_whole_words_give_as_many_targets_as_googles_algorithm() -> None:
+    word_lengths = [1, 4, 2, 6, 3, 5, 7, 4, 6, 3, 5, 7, 8]  # 61 tokens: segment A has 28 of them
+    ids = np.concatenate([[6] + [7] * (length - 1) for length in word_lengths])
+    collator = MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, 0.15, 0, "words", np.array([7]))
+    examples = [Example(ids[:28], ids[28:], 0, (0, index)) for index in range(4000)]
+    counts = (collator(examples)["labels"] != -100).sum(1).numpy()
+    wanted = round(MAX_LENGTH * 0.15)
+    expected = google_counts(word_lengths, wanted, 4000)
+    observed_shares, expected_shares = (np.bincount(some, minlength=wanted + 1) / 4000 for some in (counts, expected))
+    np.testing.assert_allclose(observed_shares, expected_shares, atol=0.03)
+
+
+def test_where_no_word_fits_the_first_is_masked_up_to_the_slots() -> None:
     word = np.arange(5, 35)  # one word of 30 tokens
     collator = MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH, 0.3, 0, "words", word[1:])
-    batch = [Example(word, np.array([40]), 0, (0, index)) for index in range(20)]
-    counts = {probability: (collator(batch, probability)["labels"] != -100).sum(1) for probability in (0.1, 0.3)}
-    assert counts[0.1].max() == round(MAX_LENGTH * 0.1)
-    assert counts[0.3].max() == round(MAX_LENGTH * 0.3)
+    batch = [Example(word, word, 0, (0, index)) for index in range(20)]
+    for probability in (0.1, 0.3):
+        counts = (collator(batch, probability)["labels"] != -100).sum(1)
+        assert set(counts.tolist()) == {round(MAX_LENGTH * probability)}
+    shorter = [Example(word, np.array([40]), 0, (0, index)) for index in range(20)]
+    assert set((collator(shorter)["labels"] != -100).sum(1).tolist()) == {1}  # the word that fits
+
+
+def test_a_pair_without_a_label_keeps_its_segment_b_and_one_without_segment_b_has_one_separator() -> None:
+    batch = collate([Example(WORDS[:4], WORDS[4:7], -100, (0, 0)), Example(WORDS[:4], WORDS[:0], -100, (0, 1))])
+    assert batch["attention_mask"].sum(1).tolist() == [10, 6]
+    assert batch["token_type_ids"].sum(1).tolist() == [4, 0]
+    assert batch["next_sentence_label"].tolist() == [-100, -100]
 
 
 def test_a_span_ends_at_a_special_token() -> None:

@@ -1,18 +1,29 @@
-"""Segment pairs: probabilities, edge cases, and lengths that do not reveal the label."""
+"""Segment pairs: probabilities, edge cases, and a form that does not reveal the label."""
 
 import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from sklearn.base import ClassifierMixin
-from sklearn.linear_model import LogisticRegression
-from sklearn.tree import DecisionTreeClassifier
 
 from bertpre.data import sample
+from bertpre.data.audit import audit_pairs
 from bertpre.data.cleaning import clean_text
-from bertpre.data.pairs import IS_RANDOM_NEXT, plan_examples, plan_packed, plan_pairs, random_segments, truncate_pair
+from bertpre.data.pairs import (
+    IGNORE_INDEX,
+    IS_RANDOM_NEXT,
+    balanced,
+    ends_with_mark,
+    plan_examples,
+    plan_packed,
+    plan_pairs,
+    plan_swaps,
+    random_choice,
+    truncate_pair,
+)
+from bertpre.data.sampler import PairDataset
 from bertpre.data.sentences import split_sentences
+from bertpre.data.store import Shard
 
 
 def offsets(lengths: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -31,25 +42,46 @@ def test_fewer_than_two_documents_are_refused(lengths: list[list[int]]) -> None:
         plan(lengths, 32)
 
 
-def test_a_document_of_one_sentence_can_only_have_a_random_next() -> None:
-    planned = plan([[7]] * 20, 32, random_next_prob=0.0)
+def labels_of(planned: np.ndarray) -> np.ndarray:
+    """The labels of the pairs that have one."""
+    return planned[planned[:, IS_RANDOM_NEXT] != IGNORE_INDEX, IS_RANDOM_NEXT]
+
+
+def test_a_document_of_one_sentence_gets_a_random_next_and_no_label() -> None:
+    planned = plan([[7]] * 20, 32)
     assert len(planned) == 20
-    assert planned[:, IS_RANDOM_NEXT].all()
+    assert (planned[:, IS_RANDOM_NEXT] == IGNORE_INDEX).all()
+    assert (planned[:, 3] - planned[:, 2] == 7).all()
+    assert (planned[:, 0] != planned[:, 2]).all()
+
+
+def test_only_the_last_sentence_of_a_document_has_no_label() -> None:
+    planned = plan([[20] * 4] * 40, 128, short_seq_prob=0.5)
+    is_last = planned[:, 0] % 80 == 60
+    assert is_last.any()
+    assert (planned[:, IS_RANDOM_NEXT] == IGNORE_INDEX).tolist() == is_last.tolist()
+
+
+def test_a_single_sentence_is_segment_a_of_a_sop_example_without_segment_b() -> None:
+    planned = plan_swaps(*offsets([[7], [100], [5, 5]] * 10), 64, random.Random(0))
+    alone = planned[planned[:, IS_RANDOM_NEXT] == IGNORE_INDEX]
+    lengths, ends = planned[:, 1] - planned[:, 0], planned[:, 3] - planned[:, 2]
+    assert sorted(zip(lengths.tolist(), ends.tolist(), strict=True)) == [(5, 5)] * 10 + [(7, 0)] * 10 + [(61, 0)] * 10
+    assert len(alone) == 20
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (0.9, 0.9)])
 def test_the_share_of_random_nexts_is_the_given_probability(probability: float, expected: float) -> None:
-    labels = plan([[4] * 400] * 40, 64, random_next_prob=probability)[:, IS_RANDOM_NEXT]
+    labels = labels_of(plan([[4] * 400] * 40, 64, random_next_prob=probability))
     assert len(labels) > 1000
-    # The last sentence of a document may be left alone and has no true next: each of 40 documents can add one.
-    assert labels.mean() == pytest.approx(expected, abs=0.06)
+    assert labels.mean() == pytest.approx(expected, abs=0.05)
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25, 0.9, 1.0])
 def test_the_share_of_swapped_segments_is_the_given_probability(probability: float) -> None:
     settings = {"short_seq_prob": 0.1, "random_next_prob": probability}
-    labels = plan_examples("sop", *offsets([[4] * 400] * 40), 64, random.Random(0), **settings)[:, IS_RANDOM_NEXT]
-    assert len(labels) > 1000
+    labels = labels_of(plan_examples("sop", *offsets([[4] * 400] * 40), 64, random.Random(0), **settings))
+    assert len(labels) > 800
     assert labels.mean() == pytest.approx(probability, abs=0.05)
 
 
@@ -89,6 +121,11 @@ def test_random_segments_come_from_all_other_documents() -> None:
     assert len(set(planned[:, 2].tolist())) > 50  # truncated ones start inside sentences too
 
 
+def test_a_random_segment_never_begins_a_document_since_no_true_next_does() -> None:
+    whole = plan([[5] * 10] * 20, 512, random_next_prob=1.0)  # nothing is truncated
+    assert (whole[:, 2] % 50 != 0).all()
+
+
 def test_truncation_removes_from_the_front_as_often_as_from_the_back() -> None:
     generator, front, total = random.Random(0), 0, 0
     for _ in range(500):
@@ -99,35 +136,59 @@ def test_truncation_removes_from_the_front_as_often_as_from_the_back() -> None:
 
 
 @pytest.fixture(scope="module")
-def embedded() -> list[list[int]]:
-    """Words in each sentence of the embedded corpus."""
+def embedded() -> Shard:
+    """Words of the embedded corpus as tokens; every sentence ends with token 1 or 2."""
     texts = [clean_text(document.text) for part in ("train", "articles") for document in sample.generate(part, 800)]
-    return [[len(sentence.split()) for sentence in split_sentences(text)] for text in texts]
+    lengths = [[len(sentence.split()) for sentence in split_sentences(text)] for text in texts]
+    sentences, documents = offsets(lengths)
+    tokens = np.full(sentences[-1], 7)
+    tokens[sentences[1:] - 1] = 1 + (np.arange(len(sentences) - 1) % 7 == 0)
+    tokens[sentences[documents[1:]] - 1] = np.where(np.arange(len(documents) - 1) % 3, 1, 7)  # some end without a mark
+    return Shard(tokens, sentences, documents)
 
 
-# Pairs whose first segment ends a document can only be random, so random is the majority label everywhere. If random
-# segments fill the pair, as google's do, the tree gains 0.08 here; if their length is rounded to sentences, 0.06.
-@pytest.mark.parametrize(
-    "classifier", [LogisticRegression(), DecisionTreeClassifier(max_depth=5, random_state=0)], ids=["linear", "tree"]
-)
-def test_lengths_alone_do_not_predict_the_label(classifier: ClassifierMixin, embedded: list[list[int]]) -> None:
-    planned = np.random.default_rng(0).permutation(np.concatenate([plan(embedded, 64, seed) for seed in range(4)]))
-    a, b, labels = planned[:, 1] - planned[:, 0], planned[:, 3] - planned[:, 2], planned[:, IS_RANDOM_NEXT]
-    lengths, half = np.stack([a, b, a + b], axis=1) / 64, len(labels) // 2
-    tested = labels[half:]
-    assert 0.4 < tested.mean() < 0.6
-    accuracy = classifier.fit(lengths[:half], labels[:half]).score(lengths[half:], tested)
-    assert accuracy <= max(tested.mean(), 1 - tested.mean()) + 0.01
+# With google's algorithm the first two are 0.68 and 0.52; before lone sentences lost their label, 0.62 and 0.54. With
+# ALBERT's, cut forwards at any sentence, the others are 0.70 and 0.52; here the last sentences give the ends away, too.
+@pytest.mark.parametrize(("kind", "tolerance"), [("nsp", 0.02), ("sop", 0.04)])
+def test_the_form_of_a_pair_does_not_predict_its_label(kind: str, tolerance: float, embedded: Shard) -> None:
+    data = PairDataset([embedded], 64, seed=0, kind=kind)
+    epochs = [np.concatenate([data.plan(epoch)[0] for epoch in range(first, 8, 2)]) for first in (0, 1)]
+    found = audit_pairs(*epochs, [embedded])
+    assert 0.45 < found["random_next_share"] < 0.55
+    assert found["unlabelled_pair_share"] < 0.4
+    assert found["pair_lengths_auc"] == pytest.approx(0.5, abs=tolerance)
+    assert found["pair_ends_auc"] == pytest.approx(0.5, abs=tolerance)
 
 
-def test_a_random_segment_has_exactly_the_wanted_length_where_one_exists() -> None:
-    generator = np.random.default_rng(0)
-    sentences = np.cumsum([0, *generator.integers(1, 40, size=20 * 200)])
-    documents = np.arange(0, 20 * 200 + 1, 200)
-    owners, wanted = generator.integers(20, size=5000), generator.integers(1, 400, size=5000)
-    spans = random_segments(sentences, documents, owners, wanted, random.Random(0))
-    assert np.isin(spans, sentences).all()
-    begins = np.searchsorted(sentences, spans) // 200
-    assert (begins[:, 0] != owners).all()
-    assert np.mean(spans[:, 1] - spans[:, 0] == wanted) > 0.97
-    assert np.abs(spans[:, 1] - spans[:, 0] - wanted).max() <= 2
+def test_the_shorter_segment_of_a_truncated_pair_has_either_label() -> None:
+    # Of two segments that are both too long, A keeps one token more. It must not be the one that came first.
+    planned = plan_swaps(*offsets([[90, 90]] * 400), 64, random.Random(0))
+    assert set((planned[:, 1] - planned[:, 0]).tolist()) == {31}
+    assert 0.4 < labels_of(planned).mean() < 0.6
+
+
+def test_balanced_pairs_have_as_many_of_each_order() -> None:
+    lengths = np.array([[10, 20]] * 100 + [[20, 10]] * 60 + [[15, 15]] * 7 + [[40, 10]] * 5)
+    marks = np.ones_like(lengths)
+    is_kept = balanced(lengths, marks, random.Random(0))
+    straight, turned, same, alone = np.split(is_kept, [100, 160, 167])
+    assert straight.sum() == turned.sum() > 40
+    assert same.all()
+    assert not alone.any()
+    marks[:100, 1] = 0  # (10 with a mark, 20 without) has no mirror image now
+    assert not balanced(lengths[:160], marks[:160], random.Random(0)).any()
+    assert len(balanced(lengths[:0], marks[:0], random.Random(0))) == 0
+
+
+def test_a_random_choice_has_the_wanted_form_where_another_document_has_it() -> None:
+    form, owner = np.array([1, 2, 2, 2, 5]), np.array([0, 0, 0, 1, 2])
+    wanted, not_from = np.array([2, 2, 1, 4] * 50), np.array([0, 1, 0, 2] * 50)
+    chosen = random_choice(form, owner, wanted, not_from, random.Random(0))
+    assert [set(chosen[number::4].tolist()) for number in range(4)] == [{3}, {1, 2}, {3}, {3, 2, 1} & set(chosen[3::4])]
+    assert (owner[chosen] != not_from).all()
+
+
+def test_an_end_mark_is_a_token_that_mostly_ends_sentences() -> None:
+    sentences = [[8, 9, 1], [9, 1], [8, 8], [9, 9, 8, 2], [1, 2]]
+    tokens, starts = np.concatenate(sentences), np.cumsum([0, *map(len, sentences)])
+    assert ends_with_mark(tokens, starts).tolist() == [True, True, False, True, True]
