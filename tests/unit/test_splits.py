@@ -73,7 +73,7 @@ def test_every_task_is_stratified(seed: int) -> None:
         examples = examples_of([f"{number}" for number in range(200)], labels=labels)
         recipe = recipe_of(task=task, validation_fraction=0.1).model_copy(update={"seed": seed})
         _, validation = split_off_validation(recipe, examples)
-        expected = {"regression": "20 (mean 2)", "multi_label": "20 (yes 18, no 2)", "tokens": "20 (yes 20, no 2)"}
+        expected = {"regression": "20 (mean 2)", "multi_label": "20 (yes: 18, no: 2)", "tokens": "20 (yes: 20, no: 2)"}
         assert balance(task, validation) == expected[task]
 
 
