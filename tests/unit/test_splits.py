@@ -89,7 +89,7 @@ def test_the_balance_names_ten_classes() -> None:
     names = tuple("abcdefghijkl")
     examples = replace(examples_of(["text"] * len(labels), labels=labels), classes=names)
     assert balance("classification", examples).endswith(
-        "(a 12, b 11, c 10, d 9, e 8, f 7, g 6, h 5, i 4, j 3, 2 more classes)"
+        "(a: 12, b: 11, c: 10, d: 9, e: 8, f: 7, g: 6, h: 5, i: 4, j: 3, 2 more classes)"
     )
 
 
