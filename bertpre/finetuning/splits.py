@@ -127,12 +127,12 @@ def label_rows(task: str, examples: Examples) -> np.ndarray:
 
 
 def balance(task: str, examples: Examples) -> str:
-    """The number of examples, and of the labels of each class, or the mean label: "1,250 (no 625, yes 625)"."""
+    """The number of examples, and of the labels of each class, or the mean label: "1,250 (no: 625, yes: 625)"."""
     labels = label_rows(task, examples)
     if task == "regression":
         return f"{len(examples):,} (mean {labels.mean():.3g})"
     counts = Counter(dict(zip(examples.classes, labels.sum(0).astype(int), strict=True)))
-    shown = [f"{name} {count:,}" for name, count in counts.most_common(MOST_SHOWN)]
+    shown = [f"{name}: {count:,}" for name, count in counts.most_common(MOST_SHOWN)]
     further = [f"{len(counts) - MOST_SHOWN} more classes"] if len(counts) > MOST_SHOWN else []
     return f"{len(examples):,} ({', '.join(shown + further)})"
 

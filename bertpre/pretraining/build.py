@@ -91,8 +91,9 @@ def has_pairs(recipe: Recipe) -> bool:
 
 def freeze_pair_head(model: BertPreForPreTraining) -> None:
     """Leave the pooler and the head for pairs as they are: without a loss, weight decay alone would shrink them."""
-    for part in (model.bert.pooler, model.cls.seq_relationship):
-        part.requires_grad_(requires_grad=False)
+    assert model.bert.pooler is not None  # a model for pretraining has one
+    model.bert.pooler.requires_grad_(requires_grad=False)
+    model.cls.seq_relationship.requires_grad_(requires_grad=False)
 
 
 def place_model(model: BertPreForPreTraining, accelerator: Accelerator, dtype: torch.dtype) -> None:

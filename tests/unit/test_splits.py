@@ -73,7 +73,7 @@ def test_every_task_is_stratified(seed: int) -> None:
         examples = examples_of([f"{number}" for number in range(200)], labels=labels)
         recipe = recipe_of(task=task, validation_fraction=0.1).model_copy(update={"seed": seed})
         _, validation = split_off_validation(recipe, examples)
-        expected = {"regression": "20 (mean 2)", "multi_label": "20 (yes 18, no 2)", "tokens": "20 (yes 20, no 2)"}
+        expected = {"regression": "20 (mean 2)", "multi_label": "20 (yes: 18, no: 2)", "tokens": "20 (yes: 20, no: 2)"}
         assert balance(task, validation) == expected[task]
 
 
@@ -89,7 +89,7 @@ def test_the_balance_names_ten_classes() -> None:
     names = tuple("abcdefghijkl")
     examples = replace(examples_of(["text"] * len(labels), labels=labels), classes=names)
     assert balance("classification", examples).endswith(
-        "(a 12, b 11, c 10, d 9, e 8, f 7, g 6, h 5, i 4, j 3, 2 more classes)"
+        "(a: 12, b: 11, c: 10, d: 9, e: 8, f: 7, g: 6, h: 5, i: 4, j: 3, 2 more classes)"
     )
 
 
