@@ -26,7 +26,7 @@ from bertpre.data.parts import (
     is_encoded,
 )
 from bertpre.data.sentences import split_sentences
-from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, tidy_store
+from bertpre.data.store import SPLITS, finish_store, join_shards, tidy_store
 from bertpre.data.tokenizer import learn_tokenizer, load_tokenizer, tokenizer_fingerprint
 from bertpre.data.workers import map_calls, release_memory
 from bertpre.data.workspace import Choice, Part, Workspace, refuse_unfinished
@@ -190,7 +190,7 @@ class StoreBuilder:
             for group in groups
         ]
         counts, lines = (
-            reduce(np.add, (part.load("counts") for part in parts)),
+            reduce(np.add, (part.load("counts") * part.facts("clean")["repeats"] for part in parts)),
             np.concatenate([part.load("lines") for part in parts]),
         )
         tokenizer = load_tokenizer(self.folder / "tokenizer")
@@ -198,12 +198,10 @@ class StoreBuilder:
         totals = {
             "vocab_size": len(tokenizer),
             "tokenizer_hash": choice.tokenizer_hash,
-            "unigram_entropy": entropy(counts),
-            "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
             "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
             "dropped": dict(dropped),
         }
-        finish_store(workspace.folder, self.store, entries, totals)
+        finish_store(workspace.folder, self.store, entries, counts, totals)
 
     def run(self, function: Callable[..., None], calls: Iterator[tuple[Any, ...]]) -> None:
         """Run calls of a function on the workers."""

@@ -1,6 +1,7 @@
 """The tokenizer: a WordPiece vocabulary learned from the corpus, saved as a stock BERT tokenizer."""
 
 import hashlib
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNUSED = re.compile(r"\[unused\d+\]")
 VOCABULARY_MULTIPLE = 64  # the vocabulary's matrix product is fastest when its width is a multiple of this
 ALPHABET_SIZE = 1000  # characters that are tokens; a word with a rarer one becomes [UNK]
 
@@ -96,6 +98,13 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     if missing:
         raise UserError(f"the tokenizer in {str(path)!r} has no {', '.join(missing)}: it is not a BERT tokenizer")
     return tokenizer
+
+
+def maskable_ids(tokenizer: "PreTrainedTokenizerBase") -> np.ndarray:
+    """The ids that can be masked and put in place of others, sorted, (R,): all but special and unused tokens."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
+    vocabulary = tokenizer.get_vocab().items()
+    return np.array(sorted(i for token, i in vocabulary if i not in special and not UNUSED.fullmatch(token)))
 
 
 def tokenizer_fingerprint(tokenizer: "PreTrainedTokenizerBase") -> str:
