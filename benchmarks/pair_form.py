@@ -49,7 +49,7 @@ def plan_like_google(shard: Shard, generator: random.Random) -> np.ndarray:
 
 
 def end_marks(shards: list[Shard]) -> np.ndarray:
-    """Tokens that end a sentence wherever they occur, or nearly: (largest id + 1,), bool."""
+    """Which tokens end a sentence more often than not, (largest id + 1,)."""
     size = 1 + max(int(shard.tokens.max()) for shard in shards)
     at_end, anywhere = np.zeros(size), np.zeros(size)
     for shard in shards:
@@ -111,13 +111,10 @@ def measure(shards: list[Shard], kind: str) -> dict[str, float]:
 def main(folders: list[Path]) -> None:
     """Measure and print."""
     for folder in folders:
-        store = folder if (folder / "manifest.json").exists() and not (folder / "data").exists() else folder / "data"
-        shards = open_shards(store, "train")[:MOST_SHARDS]
+        shards = open_shards(folder / "data" if (folder / "data").exists() else folder, "train")[:MOST_SHARDS]
         for kind in ("google_nsp", "nsp", "sop"):
-            line = {"benchmark": "pair_form", "store": folder.name, "kind": kind}
-            print(
-                json.dumps(line | {name: round(value, 4) for name, value in measure(shards, kind).items()}), flush=True
-            )
+            measured = {name: round(value, 4) for name, value in measure(shards, kind).items()}
+            print(json.dumps({"benchmark": "pair_form", "store": folder.name, "kind": kind} | measured), flush=True)
 
 
 if __name__ == "__main__":
