@@ -8,6 +8,7 @@ import torch
 
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.files import save_tokenizer
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer, has_pairs
 from bertpre.pretraining.model import initial_model
@@ -53,7 +54,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     weights = {name: gather_full(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
         model.save_pretrained(folder / "model", state_dict=weights)
-        tokenizer.save_pretrained(folder / "model")
+        save_tokenizer(tokenizer, folder / "model", model.config.max_position_embeddings)
         write_results(folder, "pretrain", results)
         pairs = f", {recipe.pairs.kind.upper()} accuracy {validation['nsp_accuracy']:.3f}" if has_pairs(recipe) else ""
         print(

@@ -10,10 +10,11 @@ import numpy as np
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import Shard, entropy, open_shards, read_store_manifest
+from bertpre.data.tokenizer import LONGEST_WORD
 
 FROM_MANIFEST = (
-    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
-    "dropped",
+    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "unknown_words",
+    "tokenizer_notes", "repeated_line_share", "dropped",
 )  # fmt: skip
 AUDITED_SHARDS, PLANNED_SHARDS = 32, 2  # of a large store, at most
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
@@ -32,7 +33,7 @@ def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_opti
     planned = evenly_spaced(shards, PLANNED_SHARDS)
     plan = PairDataset(planned, max_length, seed, kind=kind, **pair_options).plan(0)[0]
     all_tokens, planned_tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, planned))
-    metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
+    metrics = {key: manifest[key] for key in FROM_MANIFEST if key in manifest} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
     metrics |= audit_pairs(plan[:, 2:]) if kind != "none" else {}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
 
@@ -115,8 +116,16 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
 
 def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str]:
     """What a user should check before training."""
-    if metrics["unknown_share"] > 0.01:
-        yield f"{metrics['unknown_share']:.1%} of the tokens are unknown: check that the tokenizer fits the language"
+    yield from metrics.get("tokenizer_notes", ())
+    if metrics["unknown_share"] > 0.001:
+        words = metrics.get("unknown_words", {})
+        often = ", ".join(f"{word[:16]} ({count:,} times)" for word, count in words.items()) or "rare words"
+        yield (
+            f"{metrics['unknown_share']:.1%} of the tokens are unknown, in a sample most often {often}. If the tokenizer "
+            "was learned, raise tokenizer.character_coverage; otherwise choose another tokenizer.path, or null"
+        )
+        if max(map(len, words), default=0) > LONGEST_WORD:
+            yield f"a word of more than {LONGEST_WORD} characters is unknown: put spaces between words"
     if metrics["repeated_line_share"] > 0.3:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
     if metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]:

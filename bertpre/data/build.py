@@ -27,10 +27,20 @@ from bertpre.data.parts import (
 )
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, tidy_store
-from bertpre.data.tokenizer import learn_tokenizer, load_tokenizer, tokenizer_fingerprint
+from bertpre.data.tokenizer import (
+    COVERAGE,
+    Alphabet,
+    CharacterCounts,
+    learn_tokenizer,
+    load_tokenizer,
+    most_unknown,
+    strips_letters,
+    tokenizer_fingerprint,
+)
 from bertpre.data.workers import map_calls, release_memory
 from bertpre.data.workspace import Choice, Part, Workspace, refuse_unfinished
 from bertpre.errors import UserError
+from bertpre.files import save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,6 +65,7 @@ class TokenizerOptions:
     lowercase: bool
     max_length: int
     strip_accents: bool | None = None
+    character_coverage: float = COVERAGE
     path: str | None = None
 
 
@@ -195,11 +206,14 @@ class StoreBuilder:
         )
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         dropped = Counter(choice.dropped) + Counter({"no token": sum(fact["no_token"] for fact in facts)})
+        unknown_share, texts = float(counts[tokenizer.unk_token_id] / counts.sum()), some_texts(parts)
         totals = {
             "vocab_size": len(tokenizer),
             "tokenizer_hash": choice.tokenizer_hash,
+            "tokenizer_notes": self.tokenizer_notes(tokenizer, texts),
             "unigram_entropy": entropy(counts),
-            "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
+            "unknown_share": unknown_share,
+            "unknown_words": most_unknown(tokenizer, texts) if unknown_share else {},
             "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
             "dropped": dict(dropped),
         }
@@ -239,15 +253,40 @@ class StoreBuilder:
         if self.tokenizer.path is None:
             options = asdict(self.tokenizer)
             del options["path"]
-            tokenizer = learn_tokenizer(sample_to_learn(parts), **options)
+            try:
+                tokenizer = learn_tokenizer(sample_to_learn(parts), **options)
+            except UserError as error:
+                raise ArgumentError("tokenizer.vocab_size", str(error)) from None
         else:
             try:
                 tokenizer = load_tokenizer(self.tokenizer.path)
                 refuse_other_splitting(tokenizer, sample_to_learn(parts))
             except UserError as error:
                 raise ArgumentError("tokenizer.path", str(error)) from None
-        tokenizer.save_pretrained(self.folder / "tokenizer")
+        save_tokenizer(tokenizer, self.folder / "tokenizer", self.tokenizer.max_length)
         return tokenizer
+
+    def tokenizer_notes(self, tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[str]:
+        """What a user should know about the tokenizer and some texts of the corpus."""
+        given, notes = self.tokenizer, []
+        enough = Alphabet.of(tokenizer.get_vocab()).enough
+        if given.path is None and given.vocab_size < enough:
+            notes.append(
+                f"tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters of this "
+                f"text: {enough} would do"
+            )
+        if CharacterCounts(Counter("".join(texts))).has_letters_as_marks:
+            if strips_letters(tokenizer):
+                notes.append(
+                    "the tokenizer strips accents, and with them letters of this text (Hindi and Thai vowels, the "
+                    "voicing of kana): set tokenizer.strip_accents=false"
+                )
+            elif given.path is None and given.lowercase and given.strip_accents is None:
+                notes.append(
+                    "accents are not stripped, since some are letters in this text (Hindi and Thai vowels, the voicing "
+                    "of kana); set tokenizer.strip_accents to decide"
+                )
+        return notes
 
     def refuse_too_small(self, train: list[Entry], validation: list[Entry]) -> None:
         """Raise UserError where a split has fewer than two documents."""
@@ -264,10 +303,11 @@ def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: Iterable
     """Raise UserError where a tokenizer encodes a sentence differently from its words one by one."""
     sentences = [sentence for text in islice(texts, 100) for sentence in split_sentences(text)]
     backend = tokenizer.backend_tokenizer
-    ids, offsets = Encoder(backend).encode(sentences)
-    expected = backend.encode_batch_fast(sentences, add_special_tokens=False)
-    for sentence, start, end, encoding in zip(sentences, offsets[:-1], offsets[1:], expected, strict=True):
-        if ids[start:end].tolist() != encoding.ids:
+    encoder = Encoder(backend)
+    ids, offsets = encoder.encode(sentences)
+    expected = encoder.encode_texts(sentences, split_special=True)
+    for sentence, start, end, whole in zip(sentences, offsets[:-1], offsets[1:], expected, strict=True):
+        if not np.array_equal(ids[start:end], whole):
             raise UserError(
                 f"{tokenizer.name_or_path} is not a WordPiece tokenizer like BERT's: it encodes {sentence[:60]!r} "
                 "differently from its single words; choose another, or give none to learn one"
@@ -284,6 +324,13 @@ def sample_to_learn(parts: list[Part]) -> Iterator[str]:
     wanted = min(max(LEARNED_SHARE * size, LEAST_LEARNED), MOST_LEARNED)
     texts = (text for part in parts for text in part.kept_texts())
     return islice(texts, 0, None, math.ceil(size / wanted))
+
+
+def some_texts(parts: list[Part]) -> list[str]:
+    """The beginnings of kept texts from all over the corpus, at most 2,000."""
+    chosen = parts[:: -(-len(parts) // 20)]
+    texts = [part.kept_texts() for part in chosen]
+    return [text[:10_000] for each in texts for text in each[:: -(-len(each) // 100) or 1]]
 
 
 def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:
