@@ -29,7 +29,8 @@ def main(vocab_size: str, corpus: str, held_out: str, *overrides: str) -> None:
             sys.exit(done.stderr)
         stored = json.loads(Path(f"{folder}/run/results.json").read_text())["prepare"]
         tokenizer = AutoTokenizer.from_pretrained(f"{folder}/run/tokenizer")
-    texts = [clean_text(json.loads(line)["text"]) for line in Path(held_out).read_text().splitlines()]
+    with Path(held_out).open(encoding="utf-8") as lines:
+        texts = [clean_text(json.loads(line)["text"]) for line in lines]
     sentences = [sentence for text in texts for sentence in split_sentences(text)]
     encodings = tokenizer.backend_tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
     ids = [token for encoding in encodings for token in encoding.ids]

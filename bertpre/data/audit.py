@@ -111,12 +111,12 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
             f"pairs: {metrics['random_next_share']:.1%} with label 1; a classifier on segment lengths alone beats the "
             f"majority label by {metrics['lengths_tell']:+.1%}"
         )
+    yield from metrics.get("tokenizer_notes", ())
     yield from (f"warning: {warning}" for warning in warnings(metrics, text_unit, kind))
 
 
 def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str]:
     """What a user should check before training."""
-    yield from metrics.get("tokenizer_notes", ())
     if metrics["unknown_share"] > 0.001:
         words = metrics.get("unknown_words", {})
         often = ", ".join(f"{word[:16]} ({count:,} times)" for word, count in words.items()) or "rare words"

@@ -272,14 +272,14 @@ class StoreBuilder:
         enough = Alphabet.of(tokenizer.get_vocab()).enough
         if given.path is None and given.vocab_size < enough:
             notes.append(
-                f"tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters of this "
+                f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters of this "
                 f"text: {enough} would do"
             )
         if CharacterCounts(Counter("".join(texts))).has_letters_as_marks:
             if strips_letters(tokenizer):
                 notes.append(
-                    "the tokenizer strips accents, and with them letters of this text (Hindi and Thai vowels, the "
-                    "voicing of kana): set tokenizer.strip_accents=false"
+                    "warning: the tokenizer strips accents, and with them letters of this text (Hindi and Thai vowels, "
+                    "the voicing of kana): set tokenizer.strip_accents=false"
                 )
             elif given.path is None and given.lowercase and given.strip_accents is None:
                 notes.append(
