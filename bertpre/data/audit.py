@@ -13,8 +13,8 @@ from bertpre.data.store import Shard, entropy, open_shards, read_store_manifest
 from bertpre.data.tokenizer import LONGEST_WORD
 
 FROM_MANIFEST = (
-    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "unknown_words",
-    "tokenizer_notes", "repeated_line_share", "dropped",
+    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
+    "dropped",
 )  # fmt: skip
 AUDITED_SHARDS, PLANNED_SHARDS = 32, 2  # of a large store, at most
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
@@ -33,8 +33,9 @@ def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_opti
     planned = evenly_spaced(shards, PLANNED_SHARDS)
     plan = PairDataset(planned, max_length, seed, kind=kind, **pair_options).plan(0)[0]
     all_tokens, planned_tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, planned))
-    metrics = {key: manifest[key] for key in FROM_MANIFEST if key in manifest} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
+    metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
     metrics |= audit_pairs(plan[:, 2:]) if kind != "none" else {}
+    metrics |= {key: manifest[key] for key in ("unknown_words", "tokenizer_notes") if key in manifest}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
 
 
@@ -121,8 +122,8 @@ def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str
         words = metrics.get("unknown_words", {})
         often = ", ".join(f"{word[:16]} ({count:,} times)" for word, count in words.items()) or "rare words"
         yield (
-            f"{metrics['unknown_share']:.1%} of the tokens are unknown, in a sample most often {often}. If the tokenizer "
-            "was learned, raise tokenizer.character_coverage; otherwise choose another tokenizer.path, or null"
+            f"{metrics['unknown_share']:.1%} of the tokens are unknown, in a sample most often {often}; raise "
+            "tokenizer.character_coverage, or choose another tokenizer.path if one was given"
         )
         if max(map(len, words), default=0) > LONGEST_WORD:
             yield f"a word of more than {LONGEST_WORD} characters is unknown: put spaces between words"

@@ -272,8 +272,8 @@ class StoreBuilder:
         enough = Alphabet.of(tokenizer.get_vocab()).enough
         if given.path is None and given.vocab_size < enough:
             notes.append(
-                f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters of this "
-                f"text: {enough} would do"
+                f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters "
+                f"of this text: {enough} would do"
             )
         if CharacterCounts(Counter("".join(texts))).has_letters_as_marks:
             if strips_letters(tokenizer):

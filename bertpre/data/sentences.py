@@ -3,10 +3,10 @@
 import re
 
 # An end mark with closing quotes, then white space and a character that can begin a sentence. Chinese, Japanese, Khmer,
-# Burmese and Ethiopic full stops need no space; Hindi, Arabic and Armenian ones are used like Latin ones. Thai has none: a
-# paragraph is a sentence. For speed, every alternative starts with the same set of marks and then looks behind, so that the
-# engine skips from mark to mark; and a run of marks is matched from its first mark only, so that a thousand dots take linear
-# time.
+# Burmese and Ethiopic full stops need no space; Hindi, Arabic and Armenian ones are used like Latin ones. Thai has
+# none: a paragraph is a sentence. For speed, every alternative starts with the same set of marks and then looks behind,
+# so that the engine skips from mark to mark; and a run of marks is matched from its first mark only, so that a thousand
+# dots take linear time.
 BOUNDARY = re.compile(
     r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።\n])(?:"""
     r"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{2})(?P<more>[.!?…۔؟।॥։]*+)["'”’)\]]*+\s++(?=["'“‘(\[*]*[^\W_a-z])"""

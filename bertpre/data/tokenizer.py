@@ -52,9 +52,9 @@ class CharacterCounts:
 
 def has_letter_as_mark(character: str) -> bool:
     """Whether stripping accents changes a character of a script that has letters among its nonspacing marks."""
-    base, *_ = decomposed = unicodedata.normalize("NFD", character)
-    marks = any(unicodedata.category(part) == "Mn" for part in decomposed)
-    return marks and not unicodedata.name(base, "").startswith(ACCENTED)
+    decomposed = unicodedata.normalize("NFD", character)
+    has_mark = any(unicodedata.category(part) == "Mn" for part in decomposed)
+    return has_mark and not unicodedata.name(decomposed[0], "").startswith(ACCENTED)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int,
     return alphabet(max(needed, min(LEAST_ALPHABET, vocab_size // 4)))
 
 
-def stock_tokenizer(vocabulary: dict[str, int], longest_word: int, options: dict[str, Any]) -> "PreTrainedTokenizerBase":
+def stock_tokenizer(
+    vocabulary: dict[str, int], longest_word: int, options: dict[str, Any]
+) -> "PreTrainedTokenizerBase":
     """A BertTokenizer, or the same as a PreTrainedTokenizerFast, which alone keeps `longest_word` when it is loaded."""
     from transformers import BertTokenizer, PreTrainedTokenizerFast
 
