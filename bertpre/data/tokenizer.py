@@ -33,7 +33,7 @@ ACCENTED = ("LATIN", "GREEK", "CYRILLIC", "COMBINING", "VARIATION")  # names of 
 
 @dataclass(frozen=True)
 class CharacterCounts:
-    """How often each character occurs in a text, and how many are in words above STOCK_WORD."""
+    """How often each character occurs in a text, and how many are in words above STOCK_WORD, up to LONGEST_WORD."""
 
     counts: Counter[str]
     in_long_words: int = 0
@@ -89,14 +89,16 @@ def learn_tokenizer(
     max_length: int,
     strip_accents: bool | None = None,
     character_coverage: float = COVERAGE,
+    every: int = 1,
 ) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
     `strip_accents=None` follows `lowercase`, except for a text with marks that are letters: it keeps them.
-    `character_coverage` is the fraction of the text's characters that become tokens. The size is a multiple of 64,
-    padded with `[unused0]`, ... where a small corpus has fewer tokens. A text with words above 100 characters gets a
-    tokenizer that accepts 500, of the class PreTrainedTokenizerFast: BertTokenizer cannot be told.
-    Raises UserError where the vocabulary is too small for the characters.
+    `character_coverage` is the fraction of the text's characters that become tokens. Characters are counted in all
+    texts, words in every n-th (`every`). The size is a multiple of 64, padded with `[unused0]`, ... where a small corpus
+    has fewer tokens. A text with many words above 100 characters gets a tokenizer that accepts 500, of the class
+    PreTrainedTokenizerFast: BertTokenizer cannot be told. Raises UserError where the vocabulary is too small for the
+    characters.
 
     The same texts give the same vocabulary: the trainer breaks ties by token id, and would number `##` characters in
     the random order of a hash map (huggingface/tokenizers issue 1794), so they are passed to it in order, before the
@@ -110,7 +112,7 @@ def learn_tokenizer(
     size = vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE
     with TemporaryDirectory() as folder:
         file = Path(folder) / "texts.txt"
-        found = write_texts(texts, file)
+        found = write_texts(texts, file, every)
         if lowercase and strip_accents is None and found.has_letters_as_marks:
             strip_accents = False
         learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
@@ -131,19 +133,21 @@ def learn_tokenizer(
     return stock_tokenizer(vocabulary, LONGEST_WORD if found.has_long_words else STOCK_WORD, options)
 
 
-def write_texts(texts: Iterator[str], file: Path) -> CharacterCounts:
-    """Write the texts to a file and count their characters."""
+def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts:
+    """Write every n-th text to a file, and count the characters of all."""
     from tokenizers import pre_tokenizers
 
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer()])
-    counts, in_long_words = np.zeros(sys.maxunicode + 1, dtype=np.int64), 0
+    counts, in_long_words, seen = np.zeros(sys.maxunicode + 1, dtype=np.int64), 0, 0
     with file.open("w", encoding="utf-8") as stream:
         while batch := list(islice(texts, 1000)):
-            joined = "\n".join(batch) + "\n"
-            stream.write(joined)
-            counts += np.bincount(np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32), minlength=len(counts))
+            stream.writelines(f"{text}\n" for text in batch[-seen % every :: every])
+            seen += len(batch)
+            joined = "\n".join(batch)
+            found = np.bincount(np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32))
+            counts[: len(found)] += found
             words = split.pre_tokenize_str(" ".join(LONG_RUN.findall(joined)))
-            in_long_words += sum(len(word) for word, _ in words if len(word) > STOCK_WORD)
+            in_long_words += sum(len(word) for word, _ in words if STOCK_WORD < len(word) <= LONGEST_WORD)
     return CharacterCounts(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), in_long_words)
 
 

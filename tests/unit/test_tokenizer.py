@@ -179,6 +179,17 @@ def test_the_coverage_chooses_the_characters() -> None:
     assert most_unknown(learned, ["a ☃ b", "☃"])["☃"] == 2
 
 
+def test_words_of_every_nth_text_are_learned_and_characters_of_all() -> None:
+    corpus = texts(1500)
+    sampled, alone = (
+        learn_tokenizer(iter(chosen), 500, lowercase=True, max_length=64, every=every)
+        for chosen, every in ((corpus, 7), (corpus[::7], 1))
+    )
+    assert tokenizer_fingerprint(sampled) == tokenizer_fingerprint(alone)
+    rare = learn_tokenizer(iter(["a b", "日 本"] * 9), 64, lowercase=True, max_length=64, every=2)
+    assert rare.unk_token_id not in rare.encode("日 本 a b")
+
+
 def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that_would_do() -> None:
     corpus = script_texts(*SCRIPTS["Korean"])
     with pytest.raises(UserError, match=r"1,024 is too small .* at least [\d,]+, or a") as error:
