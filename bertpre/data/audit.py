@@ -10,7 +10,7 @@ import numpy as np
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import Shard, entropy, open_shards, read_store_manifest
-from bertpre.data.tokenizer import LONGEST_WORD
+from bertpre.data.tokenizer import NOTABLE_SHARE, STOCK_WORD
 
 FROM_MANIFEST = (
     "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
@@ -118,15 +118,15 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
 
 def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str]:
     """What a user should check before training."""
-    if metrics["unknown_share"] > 0.001:
+    if metrics["unknown_share"] > NOTABLE_SHARE:
         words = metrics.get("unknown_words", {})
         often = ", ".join(f"{word[:16]} ({count:,} times)" for word, count in words.items()) or "rare words"
         yield (
             f"{metrics['unknown_share']:.1%} of the tokens are unknown, in a sample most often {often}; raise "
             "tokenizer.character_coverage, or choose another tokenizer.path if one was given"
         )
-        if max(map(len, words), default=0) > LONGEST_WORD:
-            yield f"a word of more than {LONGEST_WORD} characters is unknown: put spaces between words"
+        if max(map(len, words), default=0) > STOCK_WORD:
+            yield "very long words are unknown: put spaces between words"
     if metrics["repeated_line_share"] > 0.3:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
     if metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]:

@@ -28,6 +28,7 @@ from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, tidy_store
 from bertpre.data.tokenizer import (
     COVERAGE,
+    NOTABLE_SHARE,
     Alphabet,
     CharacterCounts,
     learn_tokenizer,
@@ -212,7 +213,7 @@ class StoreBuilder:
             "tokenizer_notes": self.tokenizer_notes(tokenizer, texts),
             "unigram_entropy": entropy(counts),
             "unknown_share": unknown_share,
-            "unknown_words": most_unknown(tokenizer, texts) if unknown_share else {},
+            "unknown_words": most_unknown(tokenizer, texts) if unknown_share > NOTABLE_SHARE else {},
             "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
             "dropped": dict(dropped),
         }
@@ -277,9 +278,10 @@ class StoreBuilder:
             )
         if CharacterCounts(Counter("".join(texts))).has_letters_as_marks:
             if strips_letters(tokenizer):
+                remedy = "set tokenizer.strip_accents=false" if given.path is None else "choose another tokenizer.path"
                 notes.append(
                     "warning: the tokenizer strips accents, and with them letters of this text (Hindi and Thai vowels, "
-                    "the voicing of kana): set tokenizer.strip_accents=false"
+                    f"the voicing of kana): {remedy}"
                 )
             elif given.path is None and given.lowercase and given.strip_accents is None:
                 notes.append(

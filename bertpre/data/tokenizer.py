@@ -95,10 +95,10 @@ def learn_tokenizer(
 
     `strip_accents=None` follows `lowercase`, except for a text with marks that are letters: it keeps them.
     `character_coverage` is the fraction of the text's characters that become tokens. Characters are counted in all
-    texts, words in every n-th (`every`). The size is a multiple of 64, padded with `[unused0]`, ... where a small corpus
-    has fewer tokens. A text with many words above 100 characters gets a tokenizer that accepts 500, of the class
-    PreTrainedTokenizerFast: BertTokenizer cannot be told. Raises UserError where the vocabulary is too small for the
-    characters.
+    texts, words in every n-th (`every`). The size is a multiple of 64, padded with `[unused0]`, ... where a small
+    corpus has fewer tokens. Where many words have more than 100 characters, the tokenizer reads words up to 500 and is
+    a PreTrainedTokenizerFast, because BertTokenizer is always limited to 100. Raises UserError where the vocabulary is
+    too small for the characters.
 
     The same texts give the same vocabulary: the trainer breaks ties by token id, and would number `##` characters in
     the random order of a hash map (huggingface/tokenizers issue 1794), so they are passed to it in order, before the
