@@ -11,9 +11,9 @@ import numpy as np
 import psutil
 import torch
 
-from bertpre.data.audit import audit_lines, audit_store, count_tokens
+from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
-from bertpre.data.store import SPLITS, open_shards
+from bertpre.data.store import SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
 from bertpre.finetuning.splits import read_parts, read_test
@@ -114,7 +114,7 @@ def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
     yield f"{len(files)} files match their checksums, and the tokenizer matches the data"
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
     audit = audit_store(folder / "data", recipe.training.phases[0].max_length, recipe.seed, **pair_options)
-    audit |= count_tokens(shards["train"], len(tokenizer), tokenizer.unk_token_id)
+    audit |= audit_frequencies(count_tokens(shards["train"], len(tokenizer)), tokenizer, recipe.training.mask_split)
     yield from audit_lines(audit, "corpus.text_unit", "pairs.kind")
 
 

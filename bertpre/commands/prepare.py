@@ -5,10 +5,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bertpre.data.audit import audit_lines, audit_store
+from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.corpus import TextSource
 from bertpre.data.parts import PART_CHARACTERS
+from bertpre.data.store import read_token_counts
+from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, Source, flatten
 from bertpre.run_directory import claim, is_finished, model_of, write_results
@@ -41,6 +43,8 @@ def prepare(
         return None
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
     metrics = audit_store(folder / "data", recipe.training.phases[0].max_length, recipe.seed, **pair_options)
+    tokenizer = load_tokenizer(folder / "tokenizer")
+    metrics |= audit_frequencies(read_token_counts(folder / "data"), tokenizer, recipe.training.mask_split)
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
     print(f"prepare: {metrics['seconds']:.0f} s")

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.files import save_tokenizer
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer, has_pairs
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
+from bertpre.reporting.report import validation_rows
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.sharding import gather_full
@@ -30,7 +30,6 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         claim(recipe)
     accelerator.wait_for_everyone()
     folder = Path(recipe.output_dir)
-    facts = read_store_manifest(folder / "data")
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
@@ -48,18 +47,21 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         "seconds": trainer.clock.elapsed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "validation": {name: validation[name] for name in names if name != "loss"},
-        "unigram_entropy": facts["unigram_entropy"],
+        "context_free_loss": data.frequencies["context_free_loss"],
+        "unigram_entropy": data.frequencies["unigram_entropy"],
         "fillings": validation["fillings"],
     }
+    if has_pairs(recipe):
+        results["validation"] |= data.judge_pairs(validation["nsp_accuracy"])
     weights = {name: gather_full(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
         model.save_pretrained(folder / "model", state_dict=weights)
         save_tokenizer(tokenizer, folder / "model", model.config.max_position_embeddings)
         write_results(folder, "pretrain", results)
-        pairs = f", {recipe.pairs.kind.upper()} accuracy {validation['nsp_accuracy']:.3f}" if has_pairs(recipe) else ""
+        measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
         print(
             f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens in {results['seconds']:.0f} s; "
-            f"validation MLM loss {validation['mlm_loss']:.3f} (unigram entropy {facts['unigram_entropy']:.3f}){pairs}"
+            f"validation {measured}"
         )
     accelerator.wait_for_everyone()
     return results

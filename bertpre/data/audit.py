@@ -1,20 +1,22 @@
 """The audit of a store: what a user should know about the data before paying for a training on it."""
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from bertpre.data.frequencies import context_free_loss, entropy
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IS_RANDOM_NEXT
 from bertpre.data.sampler import PairDataset
-from bertpre.data.store import Shard, entropy, open_shards, read_store_manifest
-from bertpre.data.tokenizer import NOTABLE_SHARE, STOCK_WORD
+from bertpre.data.store import Shard, open_shards, read_store_manifest
+from bertpre.data.tokenizer import NOTABLE_SHARE, STOCK_WORD, maskable_ids
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 FROM_MANIFEST = (
-    "documents", "sentences", "tokens", "vocab_size", "unigram_entropy", "unknown_share", "repeated_line_share",
-    "dropped",
+    "documents", "sentences", "tokens", "vocab_size", "repeated_line_share", "dropped",
 )  # fmt: skip
 AUDITED_SHARDS, PLANNED_SHARDS = 32, 2  # of a large store, at most
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
@@ -68,10 +70,15 @@ def bars(counts: list[int]) -> str:
     return "".join(BARS[round(count / max(counts) * (len(BARS) - 1))] for count in counts)
 
 
-def count_tokens(shards: list[Shard], vocab_size: int, unk_token_id: int) -> dict[str, float]:
-    """The unigram entropy of the tokens, in nats, and the share of unknown tokens."""
-    counts = reduce(np.add, (np.bincount(shard.tokens, minlength=vocab_size) for shard in shards))
-    return {"unigram_entropy": entropy(counts), "unknown_share": float(counts[unk_token_id] / counts.sum())}
+def audit_frequencies(
+    counts: np.ndarray, tokenizer: "PreTrainedTokenizerBase", mask_split: tuple[float, float, float]
+) -> dict[str, float]:
+    """The share of unknown tokens, and the references of every MLM loss, in nats; counts: of each token id, (V,)."""
+    return {
+        "unknown_share": float(counts[tokenizer.unk_token_id] / counts.sum()),
+        "unigram_entropy": entropy(counts),
+        "context_free_loss": context_free_loss(counts, maskable_ids(tokenizer), mask_split),
+    }
 
 
 def audit_pairs(pairs: np.ndarray) -> dict[str, float]:
@@ -105,7 +112,8 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
         yield f"{name.replace('_', ' ')}: {listed}; histogram (1, 2-3, 4-7, ...): {bars(metrics['histograms'][name])}"
     yield (
         f"unknown tokens {metrics['unknown_share']:.3%}, repeated lines {metrics['repeated_line_share']:.1%}; "
-        f"unigram entropy {metrics['unigram_entropy']:.3f} nats (the MLM loss of a model that ignores context)"
+        f"lowest MLM loss without context {metrics['context_free_loss']:.3f} nats (unigram entropy "
+        f"{metrics['unigram_entropy']:.3f})"
     )
     if "lengths_tell" in metrics:
         yield (

@@ -25,7 +25,7 @@ from bertpre.data.parts import (
     is_encoded,
 )
 from bertpre.data.sentences import split_sentences
-from bertpre.data.store import SPLITS, entropy, finish_store, join_shards, tidy_store
+from bertpre.data.store import SPLITS, finish_store, join_shards, tidy_store
 from bertpre.data.tokenizer import (
     COVERAGE,
     NOTABLE_SHARE,
@@ -201,23 +201,21 @@ class StoreBuilder:
             for group in groups
         ]
         counts, lines = (
-            reduce(np.add, (part.load("counts") for part in parts)),
+            reduce(np.add, (part.load("counts") * part.facts("clean")["repeats"] for part in parts)),
             np.concatenate([part.load("lines") for part in parts]),
         )
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         dropped = Counter(choice.dropped) + Counter({"no token": sum(fact["no_token"] for fact in facts)})
-        unknown_share, texts = float(counts[tokenizer.unk_token_id] / counts.sum()), some_texts(parts)
+        texts, has_unknown = some_texts(parts), counts[tokenizer.unk_token_id] > NOTABLE_SHARE * counts.sum()
         totals = {
             "vocab_size": len(tokenizer),
             "tokenizer_hash": choice.tokenizer_hash,
             "tokenizer_notes": self.tokenizer_notes(tokenizer, texts),
-            "unigram_entropy": entropy(counts),
-            "unknown_share": unknown_share,
-            "unknown_words": most_unknown(tokenizer, texts) if unknown_share > NOTABLE_SHARE else {},
+            "unknown_words": most_unknown(tokenizer, texts) if has_unknown else {},
             "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
             "dropped": dict(dropped),
         }
-        finish_store(workspace.folder, self.store, entries, totals)
+        finish_store(workspace.folder, self.store, entries, counts, totals)
 
     def run(self, function: Callable[..., None], calls: Iterator[tuple[Any, ...]]) -> None:
         """Run calls of a function on the workers."""

@@ -1,6 +1,5 @@
 """The collator: pairs -> a padded batch with 80/10/10 masks, which depend only on (seed, epoch, example)."""
 
-import re
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.randomness import uniform
 from bertpre.data.sampler import Example
-from bertpre.data.tokenizer import SPECIAL_TOKENS
+from bertpre.data.tokenizer import SPECIAL_TOKENS, maskable_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -54,11 +53,9 @@ class MaskingCollator:
     def from_tokenizer(cls, tokenizer: "PreTrainedTokenizerBase", max_length: int, **settings: Any) -> Self:
         """A collator for a BERT tokenizer; `settings` are arguments of the constructor."""
         special_ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
-        unusable = set(special_ids.values()) | set(tokenizer.all_special_ids)
-        vocabulary = tokenizer.get_vocab().items()
-        words = sorted(i for token, i in vocabulary if i not in unusable and not re.fullmatch(r"\[unused\d+\]", token))
+        words, vocabulary = maskable_ids(tokenizer), tokenizer.get_vocab().items()
         continuations = np.array([i for token, i in vocabulary if token.startswith("##")], dtype=np.int64)
-        return cls(len(tokenizer), special_ids, np.array(words), max_length, continuations=continuations, **settings)
+        return cls(len(tokenizer), special_ids, words, max_length, continuations=continuations, **settings)
 
     def __call__(self, examples: list[Example], masked_lm_prob: float | None = None) -> dict[str, torch.Tensor]:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.

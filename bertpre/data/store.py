@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from bertpre.files import file_checksum
 
 SPLITS = ("train", "validation")
 PARTS = ("tokens", "sentences", "documents")
+TOKEN_COUNTS = "token_counts.npy"
 
 
 @dataclass(frozen=True)
@@ -72,29 +74,26 @@ def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[
     return entry | {"repeats": repeats.pop() if len(repeats) == 1 else 1}
 
 
-def finish_store(partial: Path, folder: Path, entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
-    """Write the manifest and move the store into place; returns the manifest."""
+def finish_store(
+    partial: Path, folder: Path, entries: list[dict[str, Any]], token_counts: np.ndarray, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the manifest and the counts of all token ids, (V,), and move the store into place; returns the manifest."""
     counts = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
     manifest = counts | facts | {"shards": entries}
     (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    np.save(partial / TOKEN_COUNTS, token_counts, allow_pickle=False)
     partial.rename(folder)
     return manifest
 
 
 def tidy_store(folder: Path) -> None:
     """Remove files that are not the store's. This is done after the rename, so a process killed here leaves a store."""
-    wanted = {"manifest.json"} | {
+    wanted = {"manifest.json", TOKEN_COUNTS} | {
         f"{entry['name']}.{part}.npy" for entry in read_store_manifest(folder)["shards"] for part in PARTS
     }
     for file in folder.iterdir():
         if file.name not in wanted:
             file.unlink()
-
-
-def entropy(counts: np.ndarray) -> float:
-    """The entropy of a distribution given by counts, in nats."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
 
 
 def read_store_manifest(folder: Path) -> dict[str, Any]:
@@ -107,6 +106,18 @@ def read_store_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder}/manifest.json is damaged; move {folder} away and run `bertpre prepare` again"
         ) from None
+
+
+def read_token_counts(folder: Path) -> np.ndarray:
+    """How often an epoch of training reads each token id, (V,); counted again for a store of before 2026-11-23."""
+    if (folder / TOKEN_COUNTS).exists():
+        return np.load(folder / TOKEN_COUNTS, allow_pickle=False)
+    return count_tokens(open_shards(folder, "train"), read_store_manifest(folder)["vocab_size"])
+
+
+def count_tokens(shards: list[Shard], vocab_size: int) -> np.ndarray:
+    """How often each token id occurs, (V,)."""
+    return reduce(np.add, (np.bincount(shard.tokens, minlength=vocab_size) for shard in shards))
 
 
 def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None) -> list[Shard]:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNUSED = re.compile(r"\[unused\d+\]")
 VOCABULARY_MULTIPLE = 64  # the vocabulary's matrix product is fastest when its width is a multiple of this
 COVERAGE = 0.9999  # of the text's characters are tokens; a word with one of the others becomes [UNK]
 LEAST_ALPHABET = 1000  # characters that are tokens even where fewer reach the coverage
 STOCK_WORD = 100  # characters; BertTokenizer makes a longer word [UNK]
 LONGEST_WORD = 500  # the same for a text with long words; not more, because the time per word is quadratic
 NOTABLE_SHARE = 0.001  # of the characters; what concerns fewer of them changes nothing
-LONG_RUN = re.compile(rf"\S{{{STOCK_WORD + 1},}}")
 ACCENTED = ("LATIN", "GREEK", "CYRILLIC", "COMBINING", "VARIATION")  # names of characters whose marks are no letters
 
 
@@ -143,10 +143,14 @@ def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts
         while batch := list(islice(texts, 1000)):
             stream.writelines(f"{text}\n" for text in batch[-seen % every :: every])
             seen += len(batch)
-            joined = "\n".join(batch)
-            found = np.bincount(np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32))
+            joined = "\n".join(["", *batch, ""])
+            codes = np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32)
+            found = np.bincount(codes)
             counts[: len(found)] += found
-            words = split.pre_tokenize_str(" ".join(LONG_RUN.findall(joined)))
+            breaks = np.flatnonzero(codes <= ord(" "))
+            starts = np.flatnonzero(np.diff(breaks) > STOCK_WORD + 1)
+            runs = (joined[breaks[start] : breaks[start + 1]] for start in starts)
+            words = split.pre_tokenize_str("".join(runs))
             in_long_words += sum(len(word) for word, _ in words if STOCK_WORD < len(word) <= LONGEST_WORD)
     return CharacterCounts(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), in_long_words)
 
@@ -206,6 +210,13 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     if missing:
         raise UserError(f"the tokenizer in {str(path)!r} has no {', '.join(missing)}: it is not a BERT tokenizer")
     return tokenizer
+
+
+def maskable_ids(tokenizer: "PreTrainedTokenizerBase") -> np.ndarray:
+    """The ids that can be masked and put in place of others, sorted, (R,): all but special and unused tokens."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
+    vocabulary = tokenizer.get_vocab().items()
+    return np.array(sorted(i for token, i in vocabulary if i not in special and not UNUSED.fullmatch(token)))
 
 
 def tokenizer_fingerprint(tokenizer: "PreTrainedTokenizerBase") -> str:

@@ -1,20 +1,24 @@
 """The batches of pretraining: store -> pairs -> masked micro-batches of this process."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator, DistributedType
 
+from bertpre.data.audit import audit_frequencies
 from bertpre.data.masking import MaskingCollator
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
-from bertpre.data.store import Shard, open_shards
+from bertpre.data.store import Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.recipe import Phase, Recipe
 from bertpre.training.batches import StepBatch, to_device
+from bertpre.training.intervals import wilson_interval
 from bertpre.training.metrics import Batch
 
 if TYPE_CHECKING:
@@ -57,6 +61,7 @@ class PretrainingData:
             build_phase(recipe, tokenizer, phase, shards, accelerator.num_processes, end)
             for phase, end in zip(training.phases, ends, strict=True)
         ]
+        self.frequencies = audit_frequencies(read_token_counts(folder), tokenizer, training.mask_split)
         # Validation uses the first phase's length, where most of the training is, from the start to the end.
         held_out = pair_dataset(recipe, tokenizer, training.phases[0], self.validation_shards)
         available = len(held_out.plan(0)[0])
@@ -76,6 +81,15 @@ class PretrainingData:
         mine = examples[share * self.accelerator.process_index :][:share]
         micro_batches = list(phase.micro_batches(mine, self.masked_lm_prob_at(progress)))
         return StepBatch(micro_batches, after, partial(phase.dataset.documents, position, phase.global_batch_size))
+
+    def judge_pairs(self, accuracy: float) -> dict[str, Any]:
+        """What an accuracy on the validation pairs is worth: their number, its 95 % interval, the majority class."""
+        labels = [example.is_random_next for example in self.validation if example.is_random_next != IGNORE_INDEX]
+        return {
+            "nsp_pairs": len(labels),
+            "nsp_interval": wilson_interval(accuracy, len(labels)),
+            "nsp_majority_share": max(Counter(labels).values(), default=0) / max(len(labels), 1),
+        }
 
     def largest(self) -> list[Batch]:
         """A micro-batch of each phase."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
@@ -48,6 +47,8 @@ def build_pretraining_trainer(
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts; a rehearsal has no evaluation and writes nothing."""
     training, objective = recipe.training, PretrainingObjective(has_pairs(recipe))
+    if not has_pairs(recipe):
+        freeze_pair_head(model)
     place_model(model, accelerator, dtype)
     evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype, load_tokenizer(folder / "tokenizer"))
     return Trainer(
@@ -67,7 +68,7 @@ def build_pretraining_trainer(
         duration=duration(training),
         lr_at=partial(lr_at, schedule=training.schedule, warmup=training.warmup, decay=training.decay),
         log=step_log(
-            recipe, accelerator, model, dtype, folder, writes=accelerator.is_main_process and not is_rehearsal
+            recipe, accelerator, model, data, dtype, folder, writes=accelerator.is_main_process and not is_rehearsal
         ),
         seed=recipe.seed,
         arithmetic=Arithmetic(
@@ -86,6 +87,12 @@ def build_pretraining_trainer(
 def has_pairs(recipe: Recipe) -> bool:
     """Whether the examples are pairs with a label."""
     return recipe.pairs.kind != "none"
+
+
+def freeze_pair_head(model: BertPreForPreTraining) -> None:
+    """Leave the pooler and the head for pairs as they are: without a loss, weight decay alone would shrink them."""
+    for part in (model.bert.pooler, model.cls.seq_relationship):
+        part.requires_grad_(requires_grad=False)
 
 
 def place_model(model: BertPreForPreTraining, accelerator: Accelerator, dtype: torch.dtype) -> None:
@@ -114,6 +121,7 @@ def step_log(
     recipe: Recipe,
     accelerator: Accelerator,
     model: BertPreForPreTraining,
+    data: PretrainingData,
     dtype: torch.dtype,
     folder: Path,
     writes: bool,
@@ -121,11 +129,12 @@ def step_log(
     """The log of pretraining, with its trackers and watches."""
     training, length = recipe.training, recipe.training.phases[0].max_length
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
-    entropy = read_store_manifest(folder / "data")["unigram_entropy"]
+    context_free_loss = data.frequencies["context_free_loss"]
+    notes = {"mlm_loss": f" (context-free {context_free_loss:.4g})"}
     return StepLog(
-        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers),
+        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers, notes),
         training.log_every,
-        [SpikeWatch(), PlateauWatch(entropy, training.mask_split, recipe.model.architecture)],
+        [SpikeWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
         Machine(
             flops_per_token(model.config, length, training.masked_lm_prob),
             peak_flops(accelerator.device, dtype),

@@ -1,28 +1,14 @@
-"""The loss that word frequencies alone reach, and a watch that says whether a training has left it."""
-
-import math
-
-
-def plateau_loss(unigram_entropy: float, mask_split: tuple[float, float, float]) -> float:
-    """The lowest MLM loss, in nats, of a model that knows word frequencies and the masking but reads no context.
-
-    At a [MASK] it is the entropy. A word that shows was either kept or replaced, which nothing distinguishes: it is the
-    answer with the probability that a shown word was kept.
-    """
-    masked, replaced, kept = mask_split
-    shown = replaced + kept
-    kept_or_replaced = -sum(share * math.log(share / shown) for share in (replaced, kept) if share)
-    return (masked + replaced) * unigram_entropy + kept_or_replaced
+"""A watch of the plateau where a model predicts from word frequencies alone."""
 
 
 class PlateauWatch:
-    """Says when the MLM loss falls below `plateau_loss`, and explains a loss that stays there."""
+    """Says when the MLM loss falls below the `context_free_loss`, and explains a loss that stays there."""
 
     NEAR = 0.15  # nats
     FALL, MIN_STEPS = 0.02, 300  # the loss should fall by this share within this number of steps
 
-    def __init__(self, unigram_entropy: float, mask_split: tuple[float, float, float], architecture: str) -> None:
-        self.level, self.architecture = plateau_loss(unigram_entropy, mask_split), architecture
+    def __init__(self, context_free_loss: float, architecture: str) -> None:
+        self.level, self.architecture = context_free_loss, architecture
         self.history: list[tuple[int, float]] = []
         self.has_left = self.has_warned = False
 

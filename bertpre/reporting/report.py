@@ -13,6 +13,9 @@ from bertpre.reporting.evaluation import evaluation_sections
 from bertpre.reporting.page import image, new_figure, page, table, to_png
 from bertpre.run_directory import read_manifest, read_results
 
+# What an MLM loss is held against, in the order of its importance; runs of before 2026-11-23 have the entropy only.
+REFERENCES = {"context_free_loss": "context-free loss", "unigram_entropy": "unigram entropy"}
+
 
 def write_report(folder: Path, recipe: Recipe) -> Path:
     """Write `report.html` from the results and metrics in `folder`; returns its path."""
@@ -80,16 +83,26 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 def pretraining_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Length of the pretraining and its validation metrics, each against what needs no context or no model."""
-    trained, prepared = results["pretrain"], results.get("prepare", {})
-    validation, unigram = trained["validation"], trained["unigram_entropy"]
+    trained = results["pretrain"]
+    length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens, {duration(trained['seconds'])}"
+    return [("Pretraining", length), *validation_rows(trained, results.get("prepare", {}).get("pairs_kind", "nsp"))]
+
+
+def validation_rows(trained: dict[str, Any], pairs_kind: str) -> list[tuple[str, str]]:
+    """The validation metrics of a pretraining, each against what needs no context or no model."""
+    validation = trained["validation"]
+    references = ", ".join(f"{name} {trained[key]:.3f}" for key, name in REFERENCES.items() if key in trained)
     rows = [
-        ("Pretraining", f"{trained['steps']:,} steps, {trained['tokens']:,} tokens, {duration(trained['seconds'])}"),
-        ("MLM loss", f"{validation['mlm_loss']:.3f} nats per masked token (unigram entropy {unigram:.3f})"),
+        ("MLM loss", f"{validation['mlm_loss']:.3f} nats per masked token ({references})"),
         ("MLM accuracy", f"{validation['mlm_accuracy']:.1%}"),
     ]
     if "nsp_accuracy" in validation:
-        name = "SOP accuracy" if prepared.get("pairs_kind") == "sop" else "NSP accuracy"
-        rows.append((name, f"{validation['nsp_accuracy']:.1%} (majority class {majority_share(results):.1%})"))
+        text = f"{validation['nsp_accuracy']:.1%}"  # older runs do not say of how many pairs
+        if "nsp_interval" in validation:
+            low, high = validation["nsp_interval"]
+            text += f" of {validation['nsp_pairs']:,} pairs; 95 % CI {low:.1%}-{high:.1%}"
+            text += f" (majority class {validation['nsp_majority_share']:.1%})"
+        rows.append((f"{pairs_kind.upper()} accuracy", text))
     return rows
 
 
@@ -118,12 +131,6 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
 def duration(seconds: float) -> str:
     """Seconds below a minute, else minutes."""
     return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
-
-
-def majority_share(results: dict[str, Any]) -> float:
-    """The accuracy of always answering the more frequent label of the pairs."""
-    share = results.get("prepare", {}).get("random_next_share", 0.5)
-    return max(share, 1 - share)
 
 
 def closing_lines(folder: Path) -> list[str]:
@@ -163,7 +170,7 @@ def plot_lengths(histograms: dict[str, list[int]]) -> bytes:
 
 
 def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> bytes:
-    """MLM loss with the unigram entropy, and NSP, SOP or else MLM accuracy, over tokens seen; a PNG."""
+    """MLM loss with the context-free loss, and NSP, SOP or else MLM accuracy, over tokens seen; a PNG."""
     figure, (left, right) = new_figure(2)
     pairs = any("nsp_accuracy" in row for row in rows)
     name = "nsp_accuracy" if pairs else "mlm_accuracy"
@@ -173,10 +180,12 @@ def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> byt
         tokens = np.array([row["tokens"] for row in chosen]) / 1e6
         left.plot(tokens, [row["mlm_loss"] for row in chosen], style, markersize=3, label=split)
         right.plot(tokens, [row[name] for row in chosen], style, markersize=3, label=split)
-    if "pretrain" in results:
-        left.axhline(results["pretrain"]["unigram_entropy"], color="grey", linestyle="--", label="unigram entropy")
-        if pairs:
-            right.axhline(majority_share(results), color="grey", linestyle="--", label="majority class")
+    trained = results.get("pretrain", {})
+    for key, name in REFERENCES.items():
+        if key in trained:
+            left.axhline(trained[key], color="grey", linestyle=":" if "entropy" in key else "--", label=name)
+    if majority := trained.get("validation", {}).get("nsp_majority_share"):
+        right.axhline(majority, color="grey", linestyle="--", label="majority class")
     left.set(xlabel="million tokens", ylabel="nats per masked token", title="MLM loss")
     right.set(xlabel="million tokens", title=f"{title if pairs else 'MLM'} accuracy")
     left.legend()

@@ -29,8 +29,16 @@ class Tracker(Protocol):
 class MetricsLog:
     """Appends one JSON object per log line; only the main process writes."""
 
-    def __init__(self, file: Path, stage: str, active: bool, trackers: list[Tracker] | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        stage: str,
+        active: bool,
+        trackers: list[Tracker] | None = None,
+        notes: dict[str, str] | None = None,  # shown behind the values of these metrics
+    ) -> None:
         self.file, self.stage, self.active, self.trackers = file, stage, active, trackers or []
+        self.notes = notes or {}
         self.bar = tqdm(total=100, desc=stage, unit="%", disable=not active or not sys.stderr.isatty(), leave=False,
                         bar_format="{desc} {percentage:3.0f}% |{bar}| {postfix}")  # fmt: skip
 
@@ -65,7 +73,7 @@ class MetricsLog:
 
     def show(self, split: str, step: int, metrics: dict[str, float], progress: float) -> None:
         """Update the bar in a terminal; print a line elsewhere."""
-        parts = [f"{name} {metrics[name]:.4g}" for name in SHOWN if name in metrics]
+        parts = [f"{name} {metrics[name]:.4g}{self.notes.get(name, '')}" for name in SHOWN if name in metrics]
         if "seconds_left" in metrics:
             parts.append(f"{clock_time(metrics['seconds_left'])} left")
         if "cost" in metrics:

@@ -28,7 +28,10 @@ def test_it_repeats_the_audit_and_counts_the_masks(tiny_run: Path, capsys: pytes
     assert "torch.compile: " in said
     assert "files match their checksums" in said
     assert f"{audit['tokens']:,} tokens, about {audit['pairs']:,} examples per epoch" in said
-    assert f"unigram entropy {audit['unigram_entropy']:.3f} nats" in said
+    assert (
+        f"without context {audit['context_free_loss']:.3f} nats (unigram entropy {audit['unigram_entropy']:.3f})"
+        in said
+    )
     assert "of the tokens are targets" in said
 
 

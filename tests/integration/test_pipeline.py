@@ -20,7 +20,7 @@ LEARNING_KEYS = {"grad_norm", "tokens_per_second", "data_wait_fraction", "peak_m
 PRETRAINING_KEYS = {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
 RESULTS = {
     "prepare": {"documents", "sentences", "pairs", "tokens", "seconds"},
-    "pretrain": {"steps", "tokens", "seconds", "validation", "unigram_entropy"},
+    "pretrain": {"steps", "tokens", "seconds", "validation", "unigram_entropy", "context_free_loss"},
     "finetune": {"seconds", "epochs"},
     "evaluate": {"accuracy", "f1", "examples"},
 }

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bertpre.reporting import evaluation, page, report
 from bertpre.reporting.report import closing_lines, headline_rows, read_metrics
 
@@ -24,11 +22,14 @@ def results() -> dict[str, Any]:
     return {
         "prepare": {
             "documents": 1200, "tokens": 34_000, "dropped": {"duplicate": 3, "short": 1}, "pairs_kind": "nsp",
-            "random_next_share": 0.4,
         },
         "pretrain": {
             "steps": 1500, "tokens": 2_000_000, "seconds": 90.0, "unigram_entropy": 6.5,
-            "validation": {"mlm_loss": 4.25, "mlm_accuracy": 0.3, "nsp_accuracy": 0.7},
+            "context_free_loss": 6.125,
+            "validation": {
+                "mlm_loss": 4.25, "mlm_accuracy": 0.3, "nsp_accuracy": 0.7, "nsp_pairs": 1000,
+                "nsp_interval": [0.671, 0.7275], "nsp_majority_share": 0.6,
+            },
             "fillings": [{"sentence": "a <b> is [MASK].", "answer": "good", "guesses": ["<i>", "bad"]}],
         },
         "finetune": {"epochs": 2, "examples": 1000, "seconds": 45.0, "validation": {"accuracy": 0.8, "f1": 0.6}},
@@ -41,9 +42,9 @@ def test_headline_rows_hold_each_value_and_what_to_compare_it_with() -> None:
         ("Corpus", "1,200 documents, 34,000 tokens"),
         ("Dropped documents", "3 duplicate, 1 short"),
         ("Pretraining", "1,500 steps, 2,000,000 tokens, 1.5 min"),
-        ("MLM loss", "4.250 nats per masked token (unigram entropy 6.500)"),
+        ("MLM loss", "4.250 nats per masked token (context-free loss 6.125, unigram entropy 6.500)"),
         ("MLM accuracy", "30.0%"),
-        ("NSP accuracy", "70.0% (majority class 60.0%)"),
+        ("NSP accuracy", "70.0% of 1,000 pairs; 95 % CI 67.1%-72.8% (majority class 60.0%)"),
         ("Fine-tuning", "2 epochs on 1,000 texts, 45 s"),
         ("Test accuracy", "75.00% of 2,000 test texts; 95 % CI 70.00%-80.00%"),
         ("Test f1", "0.5000; 95 % CI -0.2500 to 0.5500"),
@@ -62,9 +63,16 @@ def test_seeds_words_and_the_bag_of_words_are_shown() -> None:
     assert "bag of words" not in rows["Test f1"]
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.4, 0.6), (0.7, 0.7)])
-def test_the_majority_share_is_that_of_the_more_frequent_label(share: float, expected: float) -> None:
-    assert report.majority_share({"prepare": {"random_next_share": share}}) == pytest.approx(expected)
+def test_a_run_of_before_the_context_free_loss_is_shown_without_it() -> None:
+    older = results()
+    del older["pretrain"]["context_free_loss"]
+    older["pretrain"]["validation"] = {"mlm_loss": 4.25, "mlm_accuracy": 0.3, "nsp_accuracy": 0.7}
+    rows = dict(headline_rows(older))
+    assert rows["MLM loss"] == "4.250 nats per masked token (unigram entropy 6.500)"
+    assert rows["NSP accuracy"] == "70.0%"
+    report.plot_pretraining(
+        [{"stage": "pretrain", "split": "train", "tokens": 1, "mlm_loss": 5, "nsp_accuracy": 0.5}], older
+    )
 
 
 def test_sentence_order_is_named_as_such() -> None:

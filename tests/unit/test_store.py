@@ -1,7 +1,6 @@
 """The store: complete or absent, and verified when opened."""
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 
 from bertpre.data.store import (
     PARTS,
-    entropy,
     finish_store,
     join_shards,
     open_shards,
     read_store_manifest,
+    read_token_counts,
     tidy_store,
     write_shard,
 )
@@ -23,6 +22,7 @@ from bertpre.errors import UserError
 from tests.helpers import run_process
 
 DOCUMENTS = [[[5, 6, 7], [8]], [[9, 9]], [[5], [6], [5, 5]]]
+COUNTS = np.bincount([5, 6, 7, 8, 9, 9, 5, 6, 5, 5])
 
 
 def add(
@@ -41,7 +41,7 @@ def write(folder: Path) -> Path:
     (partial / "part-00000.texts").write_text("left over")
     shards = [add(partial, "a", "train", DOCUMENTS[:1]), add(partial, "b", "train", DOCUMENTS[1:])]
     shards += [add(partial, "c", "validation", [[[7, 7, 7]]])]
-    finish_store(partial, folder / "data", shards, {"tokenizer_hash": "abc"})
+    finish_store(partial, folder / "data", shards, COUNTS, {"tokenizer_hash": "abc", "vocab_size": 10})
     tidy_store(folder / "data")
     return folder / "data"
 
@@ -73,7 +73,7 @@ def test_a_shard_is_listed_as_often_as_it_repeats(tmp_path: Path) -> None:
     partial = tmp_path / "data.partial"
     partial.mkdir()
     entries = [add(partial, "a", "train", DOCUMENTS[:1]) | {"repeats": 3}, add(partial, "b", "train", DOCUMENTS[1:])]
-    finish_store(partial, tmp_path / "data", entries, {})
+    finish_store(partial, tmp_path / "data", entries, COUNTS, {})
     shards = open_shards(tmp_path / "data", "train")
     assert [len(shard.documents) - 1 for shard in shards] == [1, 1, 1, 2]
 
@@ -108,7 +108,7 @@ def test_a_store_that_does_not_exist_is_reported(tmp_path: Path) -> None:
 def test_files_that_are_not_part_of_the_store_are_removed(tmp_path: Path) -> None:
     store = write(tmp_path)
     assert not store.with_name("data.partial").exists()
-    assert len(list(store.iterdir())) == 3 * len(PARTS) + 1
+    assert len(list(store.iterdir())) == 3 * len(PARTS) + 2
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -150,6 +150,8 @@ def test_the_manifest_counts_every_shard(tmp_path: Path) -> None:
     assert json.loads(json.dumps(manifest)) == manifest
 
 
-def test_entropy_is_in_nats() -> None:
-    assert entropy(np.array([3, 3, 0, 3])) == pytest.approx(math.log(3))
-    assert entropy(np.array([7, 0])) == 0
+def test_token_counts_are_stored_and_counted_again_where_an_old_store_lacks_them(tmp_path: Path) -> None:
+    store = write(tmp_path)
+    assert read_token_counts(store).tolist() == COUNTS.tolist()
+    (store / "token_counts.npy").unlink()
+    assert read_token_counts(store).tolist() == COUNTS.tolist()
