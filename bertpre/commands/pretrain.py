@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.files import save_tokenizer
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer, has_pairs
 from bertpre.pretraining.model import initial_model
@@ -55,7 +56,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     weights = {name: gather_full(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
         model.save_pretrained(folder / "model", state_dict=weights)
-        tokenizer.save_pretrained(folder / "model")
+        save_tokenizer(tokenizer, folder / "model", model.config.max_position_embeddings)
         write_results(folder, "pretrain", results)
         measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
         print(

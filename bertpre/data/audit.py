@@ -10,7 +10,7 @@ from bertpre.data.frequencies import context_free_loss, entropy
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IGNORE_INDEX, ends_with_mark
 from bertpre.data.sampler import PairDataset
 from bertpre.data.store import Shard, open_shards, read_store_manifest
-from bertpre.data.tokenizer import maskable_ids
+from bertpre.data.tokenizer import NOTABLE_SHARE, STOCK_WORD, maskable_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,6 +38,7 @@ def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_opti
     plan = dataset.plan(0)[0]
     all_tokens, planned_tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, planned))
     metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
+    metrics |= {key: manifest[key] for key in ("unknown_words", "tokenizer_notes") if key in manifest}
     metrics |= audit_pairs(plan, dataset.plan(1)[0], planned) if kind != "none" else {}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
 
@@ -168,13 +169,21 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
             f"{metrics['pair_lengths_auc']:.3f}, only how they begin and end {metrics['pair_ends_auc']:.3f} "
             f"(chance: 0.5 ± {metrics['pair_auc_std']:.3f})"
         )
+    yield from metrics.get("tokenizer_notes", ())
     yield from (f"warning: {warning}" for warning in warnings(metrics, text_unit, kind))
 
 
 def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str]:
     """What a user should check before training."""
-    if metrics["unknown_share"] > 0.01:
-        yield f"{metrics['unknown_share']:.1%} of the tokens are unknown: check that the tokenizer fits the language"
+    if metrics["unknown_share"] > NOTABLE_SHARE:
+        words = metrics.get("unknown_words", {})
+        often = ", ".join(f"{word[:16]} ({count:,} times)" for word, count in words.items()) or "rare words"
+        yield (
+            f"{metrics['unknown_share']:.1%} of the tokens are unknown, in a sample most often {often}; raise "
+            "tokenizer.character_coverage, or choose another tokenizer.path if one was given"
+        )
+        if max(map(len, words), default=0) > STOCK_WORD:
+            yield "very long words are unknown: put spaces between words"
     if metrics["repeated_line_share"] > 0.3:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
     if metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]:

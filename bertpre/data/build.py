@@ -3,11 +3,10 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from functools import reduce
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +26,21 @@ from bertpre.data.parts import (
 )
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SPLITS, finish_store, join_shards, tidy_store
-from bertpre.data.tokenizer import learn_tokenizer, load_tokenizer, tokenizer_fingerprint
+from bertpre.data.tokenizer import (
+    COVERAGE,
+    NOTABLE_SHARE,
+    Alphabet,
+    CharacterCounts,
+    learn_tokenizer,
+    load_tokenizer,
+    most_unknown,
+    strips_letters,
+    tokenizer_fingerprint,
+)
 from bertpre.data.workers import map_calls, release_memory
 from bertpre.data.workspace import Choice, Part, Workspace, refuse_unfinished
 from bertpre.errors import UserError
+from bertpre.files import save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,6 +65,7 @@ class TokenizerOptions:
     lowercase: bool
     max_length: int
     strip_accents: bool | None = None
+    character_coverage: float = COVERAGE
     path: str | None = None
 
 
@@ -195,9 +206,12 @@ class StoreBuilder:
         )
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         dropped = Counter(choice.dropped) + Counter({"no token": sum(fact["no_token"] for fact in facts)})
+        texts, has_unknown = some_texts(parts), counts[tokenizer.unk_token_id] > NOTABLE_SHARE * counts.sum()
         totals = {
             "vocab_size": len(tokenizer),
             "tokenizer_hash": choice.tokenizer_hash,
+            "tokenizer_notes": self.tokenizer_notes(tokenizer, texts),
+            "unknown_words": most_unknown(tokenizer, texts) if has_unknown else {},
             "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
             "dropped": dict(dropped),
         }
@@ -237,15 +251,42 @@ class StoreBuilder:
         if self.tokenizer.path is None:
             options = asdict(self.tokenizer)
             del options["path"]
-            tokenizer = learn_tokenizer(sample_to_learn(parts), **options)
+            try:
+                texts = (text for part in parts for text in part.kept_texts())
+                tokenizer = learn_tokenizer(texts, **options, every=learned_every(parts))
+            except UserError as error:
+                raise ArgumentError("tokenizer.vocab_size", str(error)) from None
         else:
             try:
                 tokenizer = load_tokenizer(self.tokenizer.path)
-                refuse_other_splitting(tokenizer, sample_to_learn(parts))
+                refuse_other_splitting(tokenizer, some_texts(parts)[:100])
             except UserError as error:
                 raise ArgumentError("tokenizer.path", str(error)) from None
-        tokenizer.save_pretrained(self.folder / "tokenizer")
+        save_tokenizer(tokenizer, self.folder / "tokenizer", self.tokenizer.max_length)
         return tokenizer
+
+    def tokenizer_notes(self, tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[str]:
+        """What a user should know about the tokenizer and some texts of the corpus."""
+        given, notes = self.tokenizer, []
+        enough = Alphabet.of(tokenizer.get_vocab()).enough
+        if given.path is None and given.vocab_size < enough:
+            notes.append(
+                f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters "
+                f"of this text: {enough} would do"
+            )
+        if CharacterCounts(Counter("".join(texts))).has_letters_as_marks:
+            if strips_letters(tokenizer):
+                remedy = "set tokenizer.strip_accents=false" if given.path is None else "choose another tokenizer.path"
+                notes.append(
+                    "warning: the tokenizer strips accents, and with them letters of this text (Hindi and Thai vowels, "
+                    f"the voicing of kana): {remedy}"
+                )
+            elif given.path is None and given.lowercase and given.strip_accents is None:
+                notes.append(
+                    "accents are not stripped, since some are letters in this text (Hindi and Thai vowels, the voicing "
+                    "of kana); set tokenizer.strip_accents to decide"
+                )
+        return notes
 
     def refuse_too_small(self, train: list[Entry], validation: list[Entry]) -> None:
         """Raise UserError where a split has fewer than two documents."""
@@ -258,30 +299,37 @@ class StoreBuilder:
             raise ArgumentError("validation_fraction", reason)
 
 
-def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> None:
+def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> None:
     """Raise UserError where a tokenizer encodes a sentence differently from its words one by one."""
-    sentences = [sentence for text in islice(texts, 100) for sentence in split_sentences(text)]
+    sentences = [sentence for text in texts for sentence in split_sentences(text)]
     backend = tokenizer.backend_tokenizer
-    ids, offsets = Encoder(backend).encode(sentences)
-    expected = backend.encode_batch_fast(sentences, add_special_tokens=False)
-    for sentence, start, end, encoding in zip(sentences, offsets[:-1], offsets[1:], expected, strict=True):
-        if ids[start:end].tolist() != encoding.ids:
+    encoder = Encoder(backend)
+    ids, offsets = encoder.encode(sentences)
+    expected = encoder.encode_texts(sentences, split_special=True)
+    for sentence, start, end, whole in zip(sentences, offsets[:-1], offsets[1:], expected, strict=True):
+        if not np.array_equal(ids[start:end], whole):
             raise UserError(
                 f"{tokenizer.name_or_path} is not a WordPiece tokenizer like BERT's: it encodes {sentence[:60]!r} "
                 "differently from its single words; choose another, or give none to learn one"
             )
 
 
-def sample_to_learn(parts: list[Part]) -> Iterator[str]:
-    """The kept texts that the vocabulary is learned from: all of a small corpus, every n-th of a large one.
+def learned_every(parts: list[Part]) -> int:
+    """The words of every n-th text are learned: of all texts of a small corpus, of a sample of a large one.
 
     The trainer keeps each distinct word in memory and is slow. On IMDB a vocabulary from every third review needs
     0.02 % more tokens for other reviews, from every sixth 0.07 %, from every tenth 0.15 %.
     """
     size = sum(part.file("texts").stat().st_size for part in parts)
     wanted = min(max(LEARNED_SHARE * size, LEAST_LEARNED), MOST_LEARNED)
-    texts = (text for part in parts for text in part.kept_texts())
-    return islice(texts, 0, None, math.ceil(size / wanted))
+    return math.ceil(size / wanted)
+
+
+def some_texts(parts: list[Part]) -> list[str]:
+    """The beginnings of kept texts from all over the corpus, at most 2,000."""
+    chosen = parts[:: -(-len(parts) // 20)]
+    texts = [part.kept_texts() for part in chosen]
+    return [text[:10_000] for each in texts for text in each[:: -(-len(each) // 100) or 1]]
 
 
 def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:

@@ -1,5 +1,6 @@
 """Sentences -> token ids, each distinct word encoded once: most words of a corpus are repetitions."""
 
+import re
 from collections import defaultdict
 from itertools import count, islice
 from pathlib import Path
@@ -19,6 +20,9 @@ class Encoder:
 
     Splitting at spaces first changes no id: BERT's normalisation works on single characters, and its pre-tokenizer
     always splits at spaces. So a sentence's ids are the ids of its words, concatenated.
+
+    A special token that is written in a text, such as "[SEP]", is text and becomes "[", "sep", "]", as in google's
+    create_pretraining_data.py; the stock tokenizer encodes like this with `split_special_tokens=True`.
     """
 
     def __init__(self, tokenizer: "Tokenizer", most_ids: int = MOST_IDS) -> None:
@@ -26,6 +30,8 @@ class Encoder:
         tokenizer.no_truncation()
         self.tokenizer, self.most_ids = tokenizer, most_ids
         self.vocab_size, self.separator_id = tokenizer.get_vocab_size(), tokenizer.token_to_id(SEPARATOR)
+        special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        self.special = re.compile("|".join(map(re.escape, special)))
         self.forget()
 
     @classmethod
@@ -75,23 +81,26 @@ class Encoder:
         """Encode new words and remember them.
 
         Many are joined by a special token: a call for each word would cost more than its encoding. The tokenizer
-        splits at special tokens first, so no id changes.
+        splits at special tokens first, so no id changes. Words that contain one are encoded one by one, as text.
         """
         groups = [words[start : start + WORDS_TOGETHER] for start in range(0, len(words), WORDS_TOGETHER)]
         texts = ["".join(f"{word}{SEPARATOR}" for word in group) for group in groups]
         all_lengths, all_ids = [self.lengths], [self.ids]
-        for group, ids in zip(groups, self.encode_texts(texts), strict=True):
-            ends = np.flatnonzero(ids == self.separator_id)
-            lengths, ids = np.diff(ends, prepend=-1) - 1, ids[ids != self.separator_id]
-            if len(lengths) != len(group):  # a word contains the special token itself
-                parts = self.encode_texts(group)
+        for group, ids in zip(groups, self.encode_texts(texts, split_special=False), strict=True):
+            if self.special.search(" ".join(group)):
+                parts = self.encode_texts(group, split_special=True)
                 lengths, ids = np.array([len(part) for part in parts]), np.concatenate(parts)
+            else:
+                ends = np.flatnonzero(ids == self.separator_id)
+                lengths, ids = np.diff(ends, prepend=-1) - 1, ids[ids != self.separator_id]
             all_lengths.append(lengths)
             all_ids.append(ids)
         self.lengths, self.ids = np.concatenate(all_lengths), np.concatenate(all_ids)
         self.starts = np.cumsum(self.lengths) - self.lengths
 
-    def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
-        """The tokenizer's ids of each text."""
+    def encode_texts(self, texts: list[str], split_special: bool) -> list[np.ndarray]:
+        """The tokenizer's ids of each text; special tokens in it are found, or else split like other text."""
+        self.tokenizer.encode_special_tokens = split_special
         encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        self.tokenizer.encode_special_tokens = False  # as every tokenizer begins
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]

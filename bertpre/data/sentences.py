@@ -2,16 +2,17 @@
 
 import re
 
-# An end mark with closing quotes, then white space and a character that can begin a sentence. Chinese and Japanese full
-# stops need no space; Hindi and Arabic ones are used like Latin ones. For speed, every alternative starts with the same
-# set of marks and then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its
-# first mark only, so that a thousand dots take linear time.
+# An end mark with closing quotes, then white space and a character that can begin a sentence. Chinese, Japanese, Khmer,
+# Burmese and Ethiopic full stops need no space; Hindi, Arabic and Armenian ones are used like Latin ones. Thai has
+# none: a paragraph is a sentence. For speed, every alternative starts with the same set of marks and then looks behind,
+# so that the engine skips from mark to mark; and a run of marks is matched from its first mark only, so that a thousand
+# dots take linear time.
 BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…۔؟।。！？\n])(?:"""
-    r"""(?<=[.!?…۔؟।])(?<![.!?…۔؟।]{2})(?P<more>[.!?…۔؟।]*+)["'”’)\]]*+\s++(?=["'“‘(\[*]*[^\W_a-z])"""
+    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።\n])(?:"""
+    r"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{2})(?P<more>[.!?…۔؟।॥։]*+)["'”’)\]]*+\s++(?=["'“‘(\[*]*[^\W_a-z])"""
     r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # no capitals: "the plan. i just wish"
     r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
-    r"""|(?<=[。！？])[。！？]*[」』”]*"""
+    r"""|(?<=[。！？｡។။።])[。！？｡។။።]*[」』”]*"""
     r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # no space: "the end.The actors"
     r"""|(?<=\n))"""
 )

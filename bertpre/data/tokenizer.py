@@ -3,12 +3,14 @@
 import hashlib
 import re
 import sys
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,34 +23,105 @@ if TYPE_CHECKING:
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = re.compile(r"\[unused\d+\]")
 VOCABULARY_MULTIPLE = 64  # the vocabulary's matrix product is fastest when its width is a multiple of this
-ALPHABET_SIZE = 1000  # characters that are tokens; a word with a rarer one becomes [UNK]
+COVERAGE = 0.9999  # of the text's characters are tokens; a word with one of the others becomes [UNK]
+LEAST_ALPHABET = 1000  # characters that are tokens even where fewer reach the coverage
+STOCK_WORD = 100  # characters; BertTokenizer makes a longer word [UNK]
+LONGEST_WORD = 500  # the same for a text with long words; not more, because the time per word is quadratic
+NOTABLE_SHARE = 0.001  # of the characters; what concerns fewer of them changes nothing
+ACCENTED = ("LATIN", "GREEK", "CYRILLIC", "COMBINING", "VARIATION")  # names of characters whose marks are no letters
+
+
+@dataclass(frozen=True)
+class CharacterCounts:
+    """How often each character occurs in a text, and how many are in words above STOCK_WORD, up to LONGEST_WORD."""
+
+    counts: Counter[str]
+    in_long_words: int = 0
+
+    @property
+    def has_long_words(self) -> bool:
+        """Whether a notable share is in long words: the text has a script without spaces, such as Thai."""
+        return self.in_long_words > NOTABLE_SHARE * self.counts.total()
+
+    @property
+    def has_letters_as_marks(self) -> bool:
+        """Whether a notable share has marks that are letters: Hindi and Thai vowels, the voicing of Japanese kana."""
+        marked = sum(count for character, count in self.counts.items() if has_letter_as_mark(character))
+        return marked > NOTABLE_SHARE * self.counts.total()
+
+
+def has_letter_as_mark(character: str) -> bool:
+    """Whether stripping accents changes a character of a script that has letters among its nonspacing marks."""
+    decomposed = unicodedata.normalize("NFD", character)
+    has_mark = any(unicodedata.category(part) == "Mn" for part in decomposed)
+    return has_mark and not unicodedata.name(decomposed[0], "").startswith(ACCENTED)
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """Characters that are tokens, and those of them that also need a `##` token since they can be inside a word."""
+
+    first: list[str]
+    inner: list[str]
+
+    @property
+    def tokens(self) -> int:
+        """The smallest vocabulary that holds it."""
+        return len(SPECIAL_TOKENS) + len(self.first) + len(self.inner)
+
+    @property
+    def enough(self) -> int:
+        """A vocabulary with as much room again for pieces of words as the characters inside words take."""
+        return -(-(self.tokens + len(self.inner)) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+    @classmethod
+    def of(cls, vocabulary: Iterable[str]) -> "Alphabet":
+        """The alphabet in a vocabulary."""
+        tokens = list(vocabulary)
+        inner = [token[2:] for token in tokens if len(token) == 3 and token.startswith("##")]
+        return cls([token for token in tokens if len(token) == 1], inner)
 
 
 def learn_tokenizer(
-    texts: Iterator[str], vocab_size: int, lowercase: bool, max_length: int, strip_accents: bool | None = None
+    texts: Iterator[str],
+    vocab_size: int,
+    lowercase: bool,
+    max_length: int,
+    strip_accents: bool | None = None,
+    character_coverage: float = COVERAGE,
+    every: int = 1,
 ) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
-    `strip_accents=None` follows `lowercase`. The size is a multiple of 64, padded with `[unused0]`, ... where a small
-    corpus has fewer tokens. The same texts give the same vocabulary: the trainer breaks ties by token id, and would
-    number `##` characters in the random order of a hash map (huggingface/tokenizers issue 1794), so they are passed to
-    it in order, before the words.
+    `strip_accents=None` follows `lowercase`, except for a text with marks that are letters: it keeps them.
+    `character_coverage` is the fraction of the text's characters that become tokens. Characters are counted in all
+    texts, words in every n-th (`every`). The size is a multiple of 64, padded with `[unused0]`, ... where a small
+    corpus has fewer tokens. Where many words have more than 100 characters, the tokenizer reads words up to 500 and is
+    a PreTrainedTokenizerFast, because BertTokenizer is always limited to 100. Raises UserError where the vocabulary is
+    too small for the characters.
+
+    The same texts give the same vocabulary: the trainer breaks ties by token id, and would number `##` characters in
+    the random order of a hash map (huggingface/tokenizers issue 1794), so they are passed to it in order, before the
+    words.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-    from transformers import BertTokenizer
 
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()
+    size = vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE
     with TemporaryDirectory() as folder:
         file = Path(folder) / "texts.txt"
-        first, inner = characters(write_texts(texts, file), learner)
+        found = write_texts(texts, file, every)
+        if lowercase and strip_accents is None and found.has_letters_as_marks:
+            strip_accents = False
+        learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+        alphabet = choose_alphabet(found.counts, learner, size, character_coverage)
         trainer = trainers.WordPieceTrainer(
-            vocab_size=vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE,
-            special_tokens=[*SPECIAL_TOKENS, *(f"##{character}" for character in inner)],
-            initial_alphabet=first,
-            limit_alphabet=ALPHABET_SIZE,
+            vocab_size=size,
+            special_tokens=[*SPECIAL_TOKENS, *(f"##{character}" for character in alphabet.inner)],
+            initial_alphabet=alphabet.first,
+            limit_alphabet=len(alphabet.first),
             min_frequency=2,
             show_progress=False,
         )
@@ -56,34 +129,73 @@ def learn_tokenizer(
     vocabulary = learner.get_vocab()
     missing = -len(vocabulary) % VOCABULARY_MULTIPLE
     vocabulary |= {f"[unused{number}]": len(vocabulary) + number for number in range(missing)}
-    return BertTokenizer(
-        vocab=vocabulary, do_lower_case=lowercase, strip_accents=strip_accents, model_max_length=max_length
-    )
+    options = {"do_lower_case": lowercase, "strip_accents": strip_accents, "model_max_length": max_length}
+    return stock_tokenizer(vocabulary, LONGEST_WORD if found.has_long_words else STOCK_WORD, options)
 
 
-def write_texts(texts: Iterator[str], file: Path) -> Counter[str]:
-    """Write the texts to a file; returns how often each character occurs."""
-    counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
+def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts:
+    """Write every n-th text to a file, and count the characters of all."""
+    from tokenizers import pre_tokenizers
+
+    split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer()])
+    counts, in_long_words, seen = np.zeros(sys.maxunicode + 1, dtype=np.int64), 0, 0
     with file.open("w", encoding="utf-8") as stream:
         while batch := list(islice(texts, 1000)):
-            joined = "\n".join(batch) + "\n"
-            stream.write(joined)
-            counts += np.bincount(np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32), minlength=len(counts))
-    return Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)})
+            stream.writelines(f"{text}\n" for text in batch[-seen % every :: every])
+            seen += len(batch)
+            joined = "\n".join(["", *batch, ""])
+            codes = np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32)
+            found = np.bincount(codes)
+            counts[: len(found)] += found
+            breaks = np.flatnonzero(codes <= ord(" "))
+            starts = np.flatnonzero(np.diff(breaks) > STOCK_WORD + 1)
+            runs = (joined[breaks[start] : breaks[start + 1]] for start in starts)
+            words = split.pre_tokenize_str("".join(runs))
+            in_long_words += sum(len(word) for word, _ in words if STOCK_WORD < len(word) <= LONGEST_WORD)
+    return CharacterCounts(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), in_long_words)
 
 
-def characters(counts: Counter[str], learner: "Tokenizer") -> tuple[list[str], list[str]]:
-    """The most frequent characters after normalisation, and those that can occur inside a word; both sorted."""
+def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int, coverage: float) -> Alphabet:
+    """The most frequent characters after normalisation that make up `coverage` of the text; at least LEAST_ALPHABET
+    where the vocabulary has room. Raises UserError where it is too small.
+    """
     normalised: Counter[str] = Counter()
-    inner: set[str] = set()
+    can_be_inner: set[str] = set()
     for character, count in sorted(counts.items()):
         pieces = learner.pre_tokenizer.pre_tokenize_str(learner.normalizer.normalize_str(f"a{character}"))
         words = [word for word, _ in pieces] or [""]
-        inner.update(words[0][1:])
+        can_be_inner.update(words[0][1:])
         for part in "".join(words)[1:]:
             normalised[part] += count
-    kept = sorted(normalised, key=lambda character: (-normalised[character], character))[:ALPHABET_SIZE]
-    return sorted(kept), sorted(inner.intersection(kept))
+
+    def alphabet(size: int) -> Alphabet:
+        return Alphabet(sorted(ranked[:size]), sorted(can_be_inner.intersection(ranked[:size])))
+
+    ranked = sorted(normalised, key=lambda character: (-normalised[character], character))
+    covered = np.cumsum([normalised[character] for character in ranked]) / max(normalised.total(), 1)
+    needed = int(np.searchsorted(covered, coverage)) + 1
+    required = alphabet(needed)
+    if required.tokens > vocab_size:
+        raise UserError(
+            f"{vocab_size:,} is too small for the {len(required.first):,} characters that make up {coverage:.6g} of "
+            f"this text: give at least {required.enough:,}, or a lower character_coverage"
+        )
+    return alphabet(max(needed, min(LEAST_ALPHABET, vocab_size // 4)))
+
+
+def stock_tokenizer(
+    vocabulary: dict[str, int], longest_word: int, options: dict[str, Any]
+) -> "PreTrainedTokenizerBase":
+    """A BertTokenizer, or the same as a PreTrainedTokenizerFast, which alone keeps `longest_word` when it is loaded."""
+    from transformers import BertTokenizer, PreTrainedTokenizerFast
+
+    tokenizer = BertTokenizer(vocab=vocabulary, **options)
+    if longest_word == STOCK_WORD:
+        return tokenizer
+    tokenizer.backend_tokenizer.model.max_input_chars_per_word = longest_word
+    roles = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+    options = options | roles | {"tokenize_chinese_chars": True, "model_input_names": tokenizer.model_input_names}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **options)
 
 
 def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
@@ -108,7 +220,25 @@ def maskable_ids(tokenizer: "PreTrainedTokenizerBase") -> np.ndarray:
 
 
 def tokenizer_fingerprint(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """A hash of the vocabulary and its normalisation: a store and a model must agree on it."""
+    """A hash of the vocabulary, its normalisation and a longest word of its own: a store and a model must agree."""
     backend = tokenizer.backend_tokenizer
     vocabulary = sorted(backend.get_vocab().items(), key=lambda item: item[1])
-    return hashlib.sha256(repr((vocabulary, repr(backend.normalizer))).encode()).hexdigest()
+    longest_word = getattr(backend.model, "max_input_chars_per_word", STOCK_WORD)
+    of_all = (vocabulary, repr(backend.normalizer), *([] if longest_word == STOCK_WORD else [longest_word]))
+    return hashlib.sha256(repr(of_all).encode()).hexdigest()
+
+
+def strips_letters(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether a tokenizer removes marks that are letters, such as the Hindi vowel sign u."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return normalizer is not None and "\u0941" not in normalizer.normalize_str("\u0915\u0941")
+
+
+def most_unknown(tokenizer: "PreTrainedTokenizerBase", texts: list[str], number: int = 10) -> dict[str, int]:
+    """The words that become [UNK] most often, with their counts."""
+    tokenizer.backend_tokenizer.no_truncation()
+    counts: Counter[str] = Counter()
+    for text, encoding in zip(texts, tokenizer.backend_tokenizer.encode_batch(texts), strict=True):
+        places = zip(encoding.ids, encoding.offsets, strict=True)
+        counts.update(text[start:end] for token, (start, end) in places if token == tokenizer.unk_token_id)
+    return dict(counts.most_common(number))

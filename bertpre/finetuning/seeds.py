@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bertpre.files import write_text
+from bertpre.files import save_tokenizer, write_text
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning, goodness
-from bertpre.finetuning.loading import load_classifier
+from bertpre.finetuning.loading import load_classifier, readable_length
 from bertpre.finetuning.scores import score, spread
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import FREE
@@ -54,7 +54,7 @@ def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:
         classifier.model.save_pretrained(folder)
-        classifier.tokenizer.save_pretrained(folder)
+        save_tokenizer(classifier.tokenizer, folder, readable_length(classifier.model))
         if has_several:
             write_text(folder / FIGURES, json.dumps({"recipe": fingerprint, "figures": metrics}, indent=2))
     tuning.accelerator.wait_for_everyone()

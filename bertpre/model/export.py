@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from bertpre.errors import UserError
+from bertpre.files import save_tokenizer
 
 from . import modeling_bertpre
 from .configuration_bertpre import BertPreConfig
@@ -55,7 +56,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
     exported = convert(model, stock if to == "onnx" else to, source)
     # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
     choices = {"model_input_names": list(INPUTS["modern"])} if exported.config.model_type == "modernbert" else {}
-    AutoTokenizer.from_pretrained(source, **choices).save_pretrained(target)
+    save_tokenizer(AutoTokenizer.from_pretrained(source, **choices), target, config.max_position_embeddings)
     if to == "onnx":  # with the configuration of the stock model, which has the same inputs and outputs
         exported.config.save_pretrained(target)
         return export_graph(model, target / "model.onnx")

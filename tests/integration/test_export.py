@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedModel
 
 from bertpre.commands.export import export
 from bertpre.data.tokenizer import load_tokenizer
@@ -78,6 +78,11 @@ def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
     names, guesses, classes = pipelines_without_bertpre(folder)
     assert names == ["BertForMaskedLM", "BertForSequenceClassification"]
     check_against_run(tiny_run, guesses, classes)
+    positions = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    saved = [tiny_run / name for name in ("tokenizer", "model", "finetuned")] + [folder, folder / "classifier"]
+    for place in saved:
+        assert AutoTokenizer.from_pretrained(place).model_max_length <= positions
+        assert (place / "vocab.txt").read_text() == (tiny_run / "tokenizer" / "vocab.txt").read_text()
 
 
 def test_modernbert_loads_without_bertpre(tiny_modern_run: Path, tmp_path: Path) -> None:

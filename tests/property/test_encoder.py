@@ -1,4 +1,4 @@
-"""The encoder that remembers words gives the stock tokenizer's ids for any text."""
+"""The encoder that remembers words gives the stock tokenizer's ids for any text, with special tokens in it as text."""
 
 import numpy as np
 import pytest
@@ -26,24 +26,33 @@ WORDS = st.sampled_from(
         "映画です",
         "日 本",
         "a" * 120,
+        "ก" * 600,
+        "[UNK]",
+        "[cls][PAD]",
     ]
 )
 TEXTS = st.lists(st.one_of(WORDS, st.text(max_size=12)), max_size=8).map(" ".join)
 
 
-@pytest.fixture(
-    scope="module", params=[(True, None), (True, False), (False, None)], ids=["uncased", "accents", "cased"]
-)
+OPTIONS = {
+    "uncased": (True, None, ""),
+    "accents": (True, False, ""),
+    "cased": (False, None, ""),
+    "long": (True, None, "กขค" * 50),
+}
+
+
+@pytest.fixture(scope="module", params=OPTIONS.values(), ids=OPTIONS.keys())
 def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
-    lowercase, strip_accents = request.param
+    lowercase, strip_accents, word = request.param
     texts = [document.text for document in sample.generate("train", 60)] + [
-        "Σίσυφος ΟΔΟΣ 映画です 日 本 naïve café"
+        f"Σίσυφος ΟΔΟΣ 映画です 日 本 naïve café [ ] {word}"
     ] * 3
     return learn_tokenizer(iter(texts), vocab_size=640, lowercase=lowercase, max_length=64, strip_accents=strip_accents)
 
 
 def expected(tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> list[list[int]]:
-    return [tokenizer.encode(sentence, add_special_tokens=False) for sentence in sentences]
+    return [tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True) for text in sentences]
 
 
 def encoded(encoder: Encoder, sentences: list[str]) -> list[list[int]]:
@@ -62,6 +71,14 @@ def test_ids_equal_those_of_the_stock_tokenizer(
     encoder = Encoder(tokenizer.backend_tokenizer, most_ids)
     for _ in range(2):  # the second time from memory, or after clearing it
         assert encoded(encoder, sentences) == expected(tokenizer, sentences)
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer: PreTrainedTokenizerBase) -> None:
+    text = "x[SEP]y [MASK] [PAD] [CLS] [ sep ]"
+    ids = encoded(Encoder(tokenizer.backend_tokenizer), [text, "the"])[0]
+    assert not {*ids} & {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    assert ids.count(tokenizer.convert_tokens_to_ids("[")) == 5
+    assert tokenizer.mask_token_id in tokenizer.encode(text)  # the tokenizer itself is left as it was
 
 
 def test_empty_input_gives_no_ids(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -84,3 +84,7 @@ def test_warnings_name_the_keys_that_they_are_given() -> None:
     found = [line for line in audit_lines(metrics | worse, "text", "pairs") if line.startswith("warning: ")]
     assert len(found) == 4
     assert "set text if" in found[2] and "set pairs=none" in found[2]
+    odd = {"unknown_share": 0.002, "unknown_words": {"☃": 7, "x" * 101: 1}, "tokenizer_notes": ["warning: strips"]}
+    found = [line for line in audit_lines(metrics | odd, "text", "pairs") if line.startswith("warning: ")]
+    assert found[0] == "warning: strips"
+    assert "☃ (7 times)" in found[1] and "character_coverage" in found[1]

@@ -182,3 +182,25 @@ def test_joining_small_shards_loses_none(documents: list[int]) -> None:
     groups = with_two_documents(shards)
     assert [shard for group in groups for shard in group] == shards
     assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
+
+
+def test_what_a_user_should_know_about_the_tokenizer_is_in_the_manifest(tmp_path: Path) -> None:
+    marked = [f"{text} कुत्ता {chr(0x4E00 + number)}" for number, text in enumerate(TEXTS)]
+    two_scripts = write_texts(tmp_path / "a.jsonl", [f"{text} абвгдежзиклмнопрст" for text in TEXTS])
+    source = write_texts(tmp_path / "b.jsonl", marked)
+
+    def prepared(name: str, source: TextSource, **changes: object) -> dict:
+        run = builder(tmp_path / name, [source], tokenizer=replace(OPTIONS, **changes))
+        run.build()
+        return read_store_manifest(run.store)
+
+    all_known = prepared("all known", source, character_coverage=1.0)
+    assert [note[:25] for note in all_known["tokenizer_notes"]] == ["accents are not stripped,"]
+    assert all_known["unknown_words"] == {}
+    some_unknown = prepared("some unknown", source, strip_accents=True, character_coverage=0.9)
+    assert "set tokenizer.strip_accents=false" in some_unknown["tokenizer_notes"][0]
+    assert set("".join(some_unknown["unknown_words"])) < set(map(chr, range(0x4E00, 0x4E00 + len(TEXTS))))
+    tight = prepared("tight", two_scripts, vocab_size=128)
+    assert "vocab_size=128 leaves little room" in tight["tokenizer_notes"][0]
+    with pytest.raises(ArgumentError, match=r"tokenizer.vocab_size: 64 is too small .* give at least \d+"):
+        prepared("too small", two_scripts, vocab_size=64)

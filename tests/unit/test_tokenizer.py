@@ -1,15 +1,26 @@
-"""The tokenizer: a vocabulary of the requested size, saved as a stock BERT tokenizer."""
+"""The tokenizer: a vocabulary of the requested size for any script, saved as a stock BERT tokenizer."""
 
+import json
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bertpre.data import sample
-from bertpre.data.tokenizer import SPECIAL_TOKENS, learn_tokenizer, load_tokenizer, tokenizer_fingerprint
+from bertpre.data.tokenizer import (
+    SPECIAL_TOKENS,
+    Alphabet,
+    learn_tokenizer,
+    load_tokenizer,
+    most_unknown,
+    strips_letters,
+    tokenizer_fingerprint,
+)
 from bertpre.errors import UserError
+from bertpre.files import save_tokenizer
 
 
 def texts(size: int = 60) -> list[str]:
@@ -120,3 +131,127 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}))).save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"has no \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]"):
         load_tokenizer(tmp_path)
+
+
+def script_texts(first: int, size: int, words: int, length: int, count: int = 200) -> list[str]:
+    """Texts in the `size` characters from code point `first` on, the n-th about as frequent as 1 / n."""
+    characters = [chr(first + number) for number in range(size) if chr(first + number).isprintable()]
+    weights = [1 / (number + 1) for number in range(len(characters))]
+    draw = random.Random(0)
+    return [" ".join("".join(draw.choices(characters, weights, k=length)) for _ in range(words)) for _ in range(count)]
+
+
+SCRIPTS = {  # first code point, characters, words in a text, characters in a word
+    "Chinese": (0x4E00, 4000, 20, 20),
+    "Japanese": (0x3041, 180, 20, 12),
+    "Korean": (0xAC00, 1500, 80, 4),
+    "Hindi": (0x904, 110, 80, 6),
+    "Arabic": (0x620, 42, 80, 6),
+    "Thai": (0xE01, 58, 4, 130),
+    "Greek": (0x3B1, 25, 80, 6),
+    "Russian": (0x430, 32, 80, 6),
+}
+
+
+def unknown_share(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> float:
+    ids = [number for text in texts for number in tokenizer.encode(text, add_special_tokens=False)]
+    return ids.count(tokenizer.unk_token_id) / len(ids)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_fewer_than_one_token_in_a_thousand_is_unknown_in_any_script(script: str, tmp_path: Path) -> None:
+    corpus = script_texts(*SCRIPTS[script])
+    save_tokenizer(learn_tokenizer(iter(corpus), 8192, lowercase=True, max_length=64), tmp_path, 64)
+    assert unknown_share(AutoTokenizer.from_pretrained(tmp_path), corpus) < 0.001
+
+
+def test_the_coverage_chooses_the_characters() -> None:
+    corpus = script_texts(*SCRIPTS["Chinese"])
+    sizes, shares = [], []
+    for coverage in (0.8, 0.95, 1.0):
+        learned = learn_tokenizer(iter(corpus), 8192, lowercase=True, max_length=64, character_coverage=coverage)
+        sizes.append(len(Alphabet.of(learned.get_vocab()).first))
+        shares.append(unknown_share(learned, corpus))
+    assert sizes[0] == 1000 < sizes[1] < sizes[2] == len(set("".join(corpus)) - {" "})  # 1,000 at least
+    assert shares[1] == pytest.approx(0.05, abs=0.002)
+    assert shares[2] == 0
+    assert {*most_unknown(learned, ["a ☃ b", "☃"])} == {"a", "☃", "b"}
+    assert most_unknown(learned, ["a ☃ b", "☃"])["☃"] == 2
+
+
+def test_words_of_every_nth_text_are_learned_and_characters_of_all() -> None:
+    corpus = texts(1500)
+    sampled, alone = (
+        learn_tokenizer(iter(chosen), 500, lowercase=True, max_length=64, every=every)
+        for chosen, every in ((corpus, 7), (corpus[::7], 1))
+    )
+    assert tokenizer_fingerprint(sampled) == tokenizer_fingerprint(alone)
+    rare = learn_tokenizer(iter(["a b", "日 本"] * 9), 64, lowercase=True, max_length=64, every=2)
+    assert rare.unk_token_id not in rare.encode("日 本 a b")
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that_would_do() -> None:
+    corpus = script_texts(*SCRIPTS["Korean"])
+    with pytest.raises(UserError, match=r"1,024 is too small .* at least [\d,]+, or a") as error:
+        learn_tokenizer(iter(corpus), 1024, lowercase=False, max_length=64)
+    enough = int(str(error.value).split("at least ")[1].split(", or")[0].replace(",", ""))
+    learned = learn_tokenizer(iter(corpus), enough, lowercase=False, max_length=64)
+    assert len(learned) == enough == Alphabet.of(learned.get_vocab()).enough
+
+
+def test_long_words_are_read_by_the_saved_tokenizer_and_endless_ones_are_not(tmp_path: Path) -> None:
+    learned = learn_tokenizer(iter(script_texts(*SCRIPTS["Thai"])), 512, lowercase=True, max_length=64)
+    save_tokenizer(learned, tmp_path, 64)
+    for tokenizer in (learned, AutoTokenizer.from_pretrained(tmp_path), load_tokenizer(tmp_path)):
+        assert tokenizer.unk_token_id not in tokenizer.encode("ก" * 500)
+        assert tokenizer.encode("ก" * 100_000, add_special_tokens=False) == [tokenizer.unk_token_id]
+        assert tokenizer("ก", "ข [MASK]").data == learned("ก", "ข [MASK]").data
+        assert tokenizer_fingerprint(tokenizer) == tokenizer_fingerprint(learned)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == "PreTrainedTokenizerFast"
+    short = learn_tokenizer(iter(texts()), 512, lowercase=True, max_length=64)
+    assert type(short).__name__ == "BertTokenizer"
+
+
+@pytest.mark.parametrize(
+    ("text", "strip_accents", "kept"),
+    [
+        ("कुत्ते कु की", None, True),
+        ("ก็ดีที่นี่", None, True),
+        ("がかがか", None, True),
+        ("कुत्ते कु की", True, False),
+        ("café déjà", None, False),
+        ("στίγμα όταν ёлка", None, False),
+    ],
+)
+def test_marks_that_are_letters_are_kept(text: str, strip_accents: bool | None, kept: bool) -> None:
+    learned = learn_tokenizer(iter([text] * 5), 256, lowercase=True, max_length=64, strip_accents=strip_accents)
+    assert strips_letters(learned) != kept
+    assert ("".join(learned.tokenize(text)).replace("##", "") == text.replace(" ", "")) == kept
+
+
+def test_special_tokens_in_the_texts_are_learned_as_text() -> None:
+    learned = learn_tokenizer(iter(["end[SEP]start [MASK]"] * 9), 256, lowercase=True, max_length=64)
+    assert {"sep", "mask", "[", "]"} <= learned.get_vocab().keys()
+    assert not [token for token in learned.get_vocab() if token.startswith("##]") or "][" in token]
+
+
+def test_vocab_txt_has_the_token_of_each_id_in_its_line(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    save_tokenizer(tokenizer, tmp_path, None)
+    lines = (tmp_path / "vocab.txt").read_text().splitlines()
+    assert lines == tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    (tmp_path / "vocab.txt").write_text("\n".join(reversed(lines)))
+    assert load_tokenizer(tmp_path).get_vocab() == tokenizer.get_vocab()  # from tokenizer.json
+
+
+def test_a_vocabulary_with_white_space_gets_no_vocab_txt(tmp_path: Path) -> None:
+    vocabulary = [*SPECIAL_TOKENS, "a", "b\u2028", "c"]
+    odd = BertTokenizer(vocab={token: number for number, token in enumerate(vocabulary)})
+    save_tokenizer(odd, tmp_path, None)
+    assert not (tmp_path / "vocab.txt").exists()
+
+
+@pytest.mark.parametrize(("own", "saved"), [(10**30, 48), (512, 48), (32, 32)])
+def test_a_saved_tokenizer_cuts_where_the_model_ends(own: int, saved: int, tmp_path: Path) -> None:
+    learned = learn_tokenizer(iter(["a b"] * 3), 64, lowercase=True, max_length=own)
+    save_tokenizer(learned, tmp_path, 48)
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == saved
