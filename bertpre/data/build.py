@@ -327,9 +327,11 @@ def learned_every(parts: list[Part]) -> int:
 
 def some_texts(parts: list[Part]) -> list[str]:
     """The beginnings of kept texts from all over the corpus, at most 2,000."""
-    chosen = parts[:: -(-len(parts) // 20)]
-    texts = [part.kept_texts() for part in chosen]
-    return [text[:10_000] for each in texts for text in each[:: -(-len(each) // 100) or 1]]
+    some: list[str] = []
+    for part in parts[:: -(-len(parts) // 5)]:
+        texts = part.kept_texts()
+        some += [text[:2000] for text in texts[:: -(-len(texts) // 400) or 1]]
+    return some
 
 
 def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:
