@@ -234,7 +234,7 @@ def intervals(
 def blocks_by_class(blocks: np.ndarray, classes: np.ndarray) -> list[list[np.ndarray]]:
     """The numbers of the texts of each block, sorted into strata: the blocks with the same most frequent class.
 
-    In a file that is sorted by label a block has one class, and the balance of the classes is no matter of chance.
+    In a file that is sorted by label a block has one class, and chance does not decide the balance of the classes.
     """
     in_order = np.argsort(blocks, kind="stable")
     starts = np.unique(blocks[in_order], return_index=True)[1]

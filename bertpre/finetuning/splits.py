@@ -109,7 +109,7 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
 def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The number of each example's block of neighbours, (N,), and the number of examples in each block, (B,).
 
-    A repeated text belongs to the block of its first copy, so that equal texts stay together.
+    Duplicates belong to the block of their first copy, so that they stay together.
     """
     first: dict[Any, int] = {}
     copied = [first.setdefault(text, number) for number, text in enumerate(whole_texts(examples))]

@@ -35,7 +35,7 @@ class MetricsLog:
         stage: str,
         active: bool,
         trackers: list[Tracker] | None = None,
-        notes: dict[str, str] | None = None,  # shown behind the values of these metrics
+        notes: dict[str, str] | None = None,  # shown after the values of these metrics
     ) -> None:
         self.file, self.stage, self.active, self.trackers = file, stage, active, trackers or []
         self.notes = notes or {}
