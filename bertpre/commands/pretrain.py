@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.files import save_tokenizer
 from bertpre.pretraining.batches import PretrainingData
@@ -30,6 +31,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         claim(recipe)
     accelerator.wait_for_everyone()
     folder = Path(recipe.output_dir)
+    read_store_manifest(folder / "data")  # says what to do where nothing is prepared
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)

@@ -10,7 +10,7 @@ from tests.helpers import ROOT
 
 
 def test_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = {"DOCUMENTS": "60", "HIDDEN_SIZE": "32", "MAX_STEPS": "6", "LABELLED": "60"}
+    tiny = {"DOCUMENTS": "60", "HIDDEN_SIZE": "32", "MAX_STEPS": "6", "LABELLED": "100"}
     for name, value in {"OUTPUT_DIR": str(tmp_path / "run"), **tiny}.items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)

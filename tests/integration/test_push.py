@@ -127,7 +127,7 @@ def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
     assert done.returncode == 0, done.stderr
     assert f"push: {hub.url}/someone/tiny" in done.stdout
     assert hub.created == [{"name": "tiny", "organization": "someone", "visibility": "private"}]
-    parts = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    parts = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
     assert hub.files.keys() == {"README.md", *parts, *(f"classifier/{part}" for part in parts)}
     assert json.loads(hub.files["config.json"])["model_type"] == "modernbert"
     assert not (tiny_modern_run / "export-modernbert").exists()
@@ -156,6 +156,7 @@ def test_the_classifier_alone_goes_to_the_root_where_pipelines_look(tiny_modern_
         "model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",
+        "vocab.txt",
     }
     assert json.loads(hub.files["config.json"])["architectures"] == ["ModernBertForSequenceClassification"]
     head, body = hub.files["README.md"].decode().split("---\n")[1:3]
