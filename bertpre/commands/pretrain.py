@@ -8,7 +8,7 @@ import torch
 
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.files import save_tokenizer
+from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer, has_pairs
 from bertpre.pretraining.model import initial_model
@@ -57,8 +57,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         results["validation"] |= data.judge_pairs(validation["nsp_accuracy"])
     weights = {name: gather_full(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
-        model.save_pretrained(folder / "model", state_dict=weights)
-        save_tokenizer(tokenizer, folder / "model", model.config.max_position_embeddings)
+        save_model(model, tokenizer, folder / "model", model.config.max_position_embeddings, weights)
         write_results(folder, "pretrain", results)
         measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
         print(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 import transformers
 
-import bertpre.model  # noqa: F401  registers its classes
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
+from bertpre.model import folders
+from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import load_run, model_of
@@ -52,24 +53,15 @@ def load_model(
     `new_head` the encoder's weights suffice.
     """
     try:
-        config = transformers.AutoConfig.from_pretrained(source, subfolder=subfolder)
+        config = folders.read_config(source, subfolder)
         tokenizer = load_own_tokenizer(tokenizer_source or source, subfolder)
         if configure is not None:
             configure(config)
         auto_class = auto_class or Task(kind_of(config), ()).auto_class
-        model, report = getattr(transformers, auto_class).from_pretrained(
-            source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )  # fmt: skip
+        model = folders.load_model(source, auto_class, config=config, subfolder=subfolder, new_head=new_head)
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"{problem}: {first_line(error)}") from None
-    missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
-    if new_head:
-        encoder = f"{model.base_model_prefix}."
-        missing = [name for name in missing if name.startswith(encoder) and ".pooler." not in name]
-    if missing:
-        raise UserError(f"{problem}: its files lack {len(missing)} of the model's weights, {missing[0]} among them")
-    return model.eval(), match_inputs(tokenizer, model)
+    return model, match_inputs(tokenizer, model)
 
 
 def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizerBase":
@@ -88,15 +80,14 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
 
 
 def match_inputs(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> "PreTrainedTokenizerBase":
-    """The tokenizer, which gives segments only if the model, also after its export, reads them.
+    """The tokenizer, which gives segments only if the model, also as a stock class, reads them.
 
-    A modern model is exported as ModernBERT, which reads none.
+    A modern model is saved as ModernBERT, which reads none.
     """
-    reads_segments = "token_type_ids" in inspect.signature(model.forward).parameters
-    if not reads_segments or getattr(model.config, "architecture", None) == "modern":
-        inputs = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = inputs
-    return tokenizer
+    if isinstance(model.config, BertPreConfig):
+        return folders.give_segments(tokenizer, model.config.architecture == "bert")
+    takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
+    return folders.give_segments(tokenizer, takes_segments and "token_type_ids" in tokenizer.model_input_names)
 
 
 def readable_length(model: "PreTrainedModel") -> int | None:
@@ -190,7 +181,7 @@ def refuse_unfit(
 
 def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":
     """The model; if it is bertpre's own and there is no GPU, with the attention that is fastest on a CPU."""
-    if model.config.model_type == "bertpre" and not torch.cuda.is_available():
+    if isinstance(model.config, BertPreConfig) and not torch.cuda.is_available():
         model.set_attn_implementation("eager")
     return model
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bertpre.files import save_tokenizer, write_text
+from bertpre.files import write_text
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning, goodness
 from bertpre.finetuning.loading import load_classifier, readable_length
 from bertpre.finetuning.scores import score, spread
+from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import FREE
 from bertpre.training.trackers import start_trackers
@@ -53,8 +54,7 @@ def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
     trackers = start_trackers(run, name, recipe.training, recipe.model_dump()) if is_main else []
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:
-        classifier.model.save_pretrained(folder)
-        save_tokenizer(classifier.tokenizer, folder, readable_length(classifier.model))
+        save_model(classifier.model, classifier.tokenizer, folder, readable_length(classifier.model))
         if has_several:
             write_text(folder / FIGURES, json.dumps({"recipe": fingerprint, "figures": metrics}, indent=2))
     tuning.accelerator.wait_for_everyone()

@@ -1,5 +1,6 @@
 """Configuration of the bertpre encoder."""
 
+import transformers
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
@@ -123,3 +124,8 @@ class BertPreConfig(PreTrainedConfig):
 
 
 __all__ = ["BertPreConfig"]
+
+# A copy of this file in a model's folder is found by the config's auto_map; it must not replace an installed bertpre.
+if __package__ == "bertpre.model":
+    BertPreConfig.register_for_auto_class()
+    transformers.AutoConfig.register(BertPreConfig.model_type, BertPreConfig)

@@ -4,6 +4,7 @@ The `to_` and `from_` functions change neither their argument nor the random sta
 same logits, on the same device, in the same dtype and mode.
 """
 
+import re
 from copy import copy
 from typing import Any
 
@@ -61,6 +62,10 @@ MODERNBERT_PREFIXES = (
     ("cls.predictions.decoder.", "decoder."),
     ("classifier.", "classifier."),
 )
+# The same for `from_pretrained(key_mapping=...)`: patterns of ModernBERT's names. Our bias is stored once, under its own.
+FROM_MODERNBERT = {r"^decoder\.bias$": "cls.predictions.bias"} | {
+    "^" + re.escape(stock): ours for ours, stock in MODERNBERT_PREFIXES if ours != stock
+}
 # ModernBERT has neither segments nor a head for their order, and it stores the bias once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"
 ABSENT_FROM_MODERNBERT = (SECOND_SEGMENT, "bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
@@ -87,31 +92,32 @@ BERT_FIELDS = (
     "classifier_dropout",
 )
 MODERNBERT_FIELDS = ("classifier_pooling", "cls_token_id", "sep_token_id")
+REST = "bertpre"  # the key in a stock config under which the other fields are kept; it also marks bertpre's own models
 
 
-def to_stock_bert(model: PreTrainedModel) -> PreTrainedModel:
+def to_stock_bert(model: PreTrainedModel, weights: StateDict | None = None) -> PreTrainedModel:
     """Convert a BertPre model of architecture "bert" to the stock BERT class of the same task.
 
-    Raises ValueError for another architecture, or for a class that stock BERT lacks.
+    `weights` replace the model's own, where these are sharded or on another device. Raises ValueError for another
+    architecture, or for a class that stock BERT lacks.
     """
     _check_architecture(model, "bert", "to_stock_modernbert")
     stock_class = _counterpart(model, TO_BERT)
-    config = BertConfig(**_copy_fields(model.config, SHARED_FIELDS + BERT_FIELDS))
-    return _build(stock_class, config, model.state_dict(), like=model)
+    return _build(stock_class, bert_config(model.config), weights or model.state_dict(), like=model)
 
 
-def to_stock_modernbert(model: PreTrainedModel) -> PreTrainedModel:
+def to_stock_modernbert(model: PreTrainedModel, weights: StateDict | None = None) -> PreTrainedModel:
     """Convert a BertPre model of architecture "modern" to the stock ModernBERT class of the same task.
 
     The pooler, the head for next sentence prediction and the vector of the second segment are dropped, so the logits
-    are the same for single texts (token types all 0). Raises ValueError for another architecture, or for a class that
-    ModernBERT lacks.
+    are the same for single texts (token types all 0). `weights` replace the model's own, where these are sharded or on
+    another device. Raises ValueError for another architecture, or for a class that ModernBERT lacks.
     """
     _check_architecture(model, "modern", "to_stock_bert")
     stock_class = _counterpart(model, TO_MODERNBERT)
     state = {
         _rename(name, MODERNBERT_PREFIXES): tensor
-        for name, tensor in model.state_dict().items()
+        for name, tensor in (weights or model.state_dict()).items()
         if not name.startswith(ABSENT_FROM_MODERNBERT)
     }
     return _build(stock_class, modernbert_config(model.config), state, like=model)
@@ -124,13 +130,13 @@ def from_stock(model: PreTrainedModel) -> PreTrainedModel:
     """
     our_class = _counterpart(model, FROM_STOCK)
     if isinstance(model.config, BertConfig):
-        return _build(our_class, config_from_bert(model.config), model.state_dict(), like=model)
+        return _build(our_class, config_from_stock(model.config), model.state_dict(), like=model)
     stock_prefixes_first = tuple((stock, ours) for ours, stock in MODERNBERT_PREFIXES)
     state = {_rename(name, stock_prefixes_first): tensor for name, tensor in model.state_dict().items()}
     state[SECOND_SEGMENT] = torch.zeros(model.config.hidden_size)
     if "cls.predictions.decoder.bias" in state:
         state["cls.predictions.bias"] = state["cls.predictions.decoder.bias"]
-    return _build(our_class, config_from_modernbert(model.config), state, like=model)
+    return _build(our_class, config_from_stock(model.config), state, like=model)
 
 
 def load_for_pretraining(source: str) -> PreTrainedModel:
@@ -147,10 +153,15 @@ def load_for_pretraining(source: str) -> PreTrainedModel:
     return model if model_type == "bertpre" else from_stock(model)
 
 
+def bert_config(config: BertPreConfig) -> BertConfig:
+    """The stock config of a "bert" model."""
+    return _with_rest(BertConfig(**_copy_fields(config, SHARED_FIELDS + BERT_FIELDS)), config)
+
+
 def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
     """The stock config of a "modern" model: full attention in every layer, one rotary base."""
     classifier_dropout = config.classifier_dropout
-    return ModernBertConfig(
+    stock = ModernBertConfig(
         **_copy_fields(config, SHARED_FIELDS + MODERNBERT_FIELDS),
         layer_types=["full_attention"] * config.num_hidden_layers,
         # Both kinds are set, because the class would fill in its own base for the unused one.
@@ -168,6 +179,23 @@ def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
         bos_token_id=config.cls_token_id,
         eos_token_id=config.sep_token_id,
     )
+    return _with_rest(stock, config)
+
+
+def is_from_bertpre(config: PreTrainedConfig) -> bool:
+    """Whether a config is that of a BertPre model converted to a stock class."""
+    return config.model_type in ("bert", "modernbert") and isinstance(getattr(config, REST, None), dict)
+
+
+def config_from_stock(config: PreTrainedConfig) -> BertPreConfig:
+    """The BertPre config of a stock BERT or ModernBERT; equal to the original if it was a BertPre model's.
+
+    Raises ValueError for features that BertPre lacks.
+    """
+    ours = config_from_bert(config) if isinstance(config, BertConfig) else config_from_modernbert(config)
+    for name, value in getattr(config, REST, {}).items():
+        setattr(ours, name, value)
+    return ours
 
 
 def config_from_bert(config: BertConfig) -> BertPreConfig:
@@ -200,6 +228,14 @@ def config_from_modernbert(config: ModernBertConfig) -> BertPreConfig:
         mask_token_id=None,
         tie_word_embeddings=config.tie_word_embeddings,
     )
+
+
+def _with_rest(stock: PreTrainedConfig, config: BertPreConfig) -> Any:
+    """The stock config, which also keeps the fields that it has no place for."""
+    known = config_from_stock(stock)
+    rest = {name: getattr(config, name) for name in BertPreConfig.__annotations__}
+    setattr(stock, REST, {name: value for name, value in rest.items() if value != getattr(known, name)})
+    return stock
 
 
 def _check_architecture(model: PreTrainedModel, wanted: str, alternative: str) -> None:
@@ -241,4 +277,5 @@ def _build(
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn on the CPU and overwritten
         model = model_class(config)
     model.load_state_dict(state)
-    return model.to(device=like.device, dtype=like.dtype).train(like.training)
+    device = next(iter(state.values())).device  # of given weights, which may be kept off the model's GPU
+    return model.to(device=device, dtype=like.dtype).train(like.training)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.files import save_tokenizer
 
-from . import modeling_bertpre
 from .configuration_bertpre import BertPreConfig
 from .conversion import to_stock_bert, to_stock_modernbert
+from .folders import give_segments, load_model, read_config, with_code
 from .onnx import INPUTS, run_onnx, write_onnx
 
 STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
@@ -38,8 +38,8 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
 
 def export_model(source: Path, to: str | None, target: Path) -> float:
     """Write one model and its tokenizer; returns and raises as `export_run`."""
-    config = AutoConfig.from_pretrained(source)
-    if config.model_type != BertPreConfig.model_type:
+    config = read_config(str(source))
+    if not isinstance(config, BertPreConfig):
         if to not in (None, config.model_type):
             raise UserError(
                 f"{source} was fine-tuned from a stock {config.model_type} and cannot become {to}: it loads anywhere "
@@ -49,14 +49,17 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
         return 0.0
     stock = STOCK[config.architecture]
     to = to or stock
-    name = config.architectures[0]
-    if to == "onnx" and name == "BertPreForPreTraining":
-        name = "BertPreForMaskedLM"
-    model = getattr(modeling_bertpre, name).from_pretrained(source, dtype=torch.float32).eval()
+    is_pretrained = config.architectures[0] == "BertPreForPreTraining"
+    try:
+        model = load_model(str(source), "AutoModelForMaskedLM" if to == "onnx" and is_pretrained else None)
+    except ValueError as error:
+        raise UserError(f"{source} cannot be exported: {first_line(error)}") from None
     exported = convert(model, stock if to == "onnx" else to, source)
     # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
-    choices = {"model_input_names": list(INPUTS["modern"])} if exported.config.model_type == "modernbert" else {}
-    save_tokenizer(AutoTokenizer.from_pretrained(source, **choices), target, config.max_position_embeddings)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    if exported.config.model_type == "modernbert":
+        tokenizer = give_segments(tokenizer, wanted=False)
+    save_tokenizer(tokenizer, target, config.max_position_embeddings)
     if to == "onnx":  # with the configuration of the stock model, which has the same inputs and outputs
         exported.config.save_pretrained(target)
         return export_graph(model, target / "model.onnx")
@@ -73,16 +76,6 @@ def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:
         stock = STOCK[architecture]
         raise UserError(f"{source}: architecture {architecture} cannot become {to}; export it to {stock} or bertpre")
     return to_stock_bert(model) if to == "bert" else to_stock_modernbert(model)
-
-
-def with_code(model: PreTrainedModel) -> PreTrainedModel:
-    """Make the model save the code of its classes with it, where every Auto class finds its own."""
-    modeling_bertpre.register_for_auto_class()
-    model.config.auto_map = {
-        auto_name: f"modeling_bertpre.{auto_class.__name__}"
-        for auto_name, auto_class in modeling_bertpre.AUTO_CLASSES.items()
-    }
-    return model
 
 
 def export_graph(model: PreTrainedModel, file: Path) -> float:

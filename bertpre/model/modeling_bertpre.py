@@ -70,6 +70,7 @@ class BertPrePreTrainedModel(PreTrainedModel):
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True  # Trainer passes its count of labels and leaves the scale of the loss to the model
+    _keys_to_ignore_on_load_missing = [r"embeddings\.second_segment$"]  # absent from ModernBERT's weights: it is 0
     _input_embed_layer = "word_embeddings"
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -445,15 +446,9 @@ AUTO_CLASSES = {
 __all__ = [model_class.__name__ for model_class in AUTO_CLASSES.values()]
 
 
-def register_for_auto_class() -> None:
-    """Make `save_pretrained` copy this file and its siblings, so that the folder loads with `trust_remote_code`."""
-    BertPreConfig.register_for_auto_class()
-    for auto_name, model_class in AUTO_CLASSES.items():
-        model_class.register_for_auto_class(auto_name)
-
-
-# A copy of this file in a model's folder is found by the config's auto_map; it must not replace an installed bertpre.
+# Not in a copy of this file in a model's folder, which the config's auto_map finds. `register_for_auto_class` makes
+# `save_pretrained` copy this file and its siblings, so that every saved model loads with `trust_remote_code`.
 if __package__ == "bertpre.model":
-    transformers.AutoConfig.register(BertPreConfig.model_type, BertPreConfig)
     for _auto_name, _model_class in AUTO_CLASSES.items():
+        _model_class.register_for_auto_class(_auto_name)
         getattr(transformers, _auto_name).register(BertPreConfig, _model_class)

@@ -96,14 +96,6 @@ def test_modernbert_loads_without_bertpre(tiny_modern_run: Path, tmp_path: Path)
     check_against_run(tiny_modern_run, guesses, classes)
 
 
-@pytest.fixture
-def no_code_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models that later tests save carry no code, because the registration of an export is undone."""
-    for registered in (BertPreConfig, *modeling_bertpre.AUTO_CLASSES.values()):
-        monkeypatch.setattr(registered, "_auto_class", None)
-
-
-@pytest.mark.usefixtures("no_code_later")
 def test_bertpre_carries_its_code(tiny_modern_run: Path, tmp_path: Path) -> None:
     folder = export(str(tiny_modern_run), "bertpre", str(tmp_path / "bertpre"))
     assert json.loads((folder / "config.json").read_text())["auto_map"].keys() > modeling_bertpre.AUTO_CLASSES.keys()
@@ -212,7 +204,6 @@ def test_run_without_classifier(tiny_run: Path, tmp_path: Path) -> None:
     assert (folder / "model.safetensors").is_file() and not (folder / "classifier").exists()
 
 
-@pytest.mark.usefixtures("no_code_later")
 def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_path: Path) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
     config = BertConfig(vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)

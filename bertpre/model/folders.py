@@ -1,0 +1,139 @@
+"""Models in folders: saved so that they load where bertpre is not installed, and read back into bertpre's classes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from bertpre.files import save_tokenizer
+
+from . import modeling_bertpre
+from .configuration_bertpre import BertPreConfig
+from .conversion import (
+    FROM_MODERNBERT,
+    FROM_STOCK,
+    SECOND_SEGMENT,
+    config_from_stock,
+    is_from_bertpre,
+    to_stock_bert,
+    to_stock_modernbert,
+)
+from .modeling_bertpre import BertPreForMaskedLM, BertPreForPreTraining
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+OUR_NAMES = {stock.__name__: ours.__name__ for stock, ours in FROM_STOCK.items()}
+
+
+# ---- to save ---------------------------------------------------------------------------------------------------------
+
+
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: "PreTrainedTokenizerBase",
+    folder: Path,
+    longest: int | None,
+    weights: dict[str, Tensor] | None = None,
+) -> None:
+    """Save a model and its tokenizer, which cuts texts at `longest` tokens, for a process without bertpre.
+
+    A BertPre model is saved as its stock class if that loses nothing, otherwise with the code of its classes; any other
+    model as it is. `weights` replace the model's own where these are sharded.
+    """
+    stock = stock_form(model, weights) if isinstance(model.config, BertPreConfig) else None
+    if stock is not None:
+        stock.save_pretrained(folder)
+        tokenizer = give_segments(tokenizer, stock.config.model_type == "bert")
+    elif isinstance(model.config, BertPreConfig):
+        with_code(model).save_pretrained(folder, state_dict=weights)
+    else:
+        model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder, longest)
+
+
+def stock_form(model: PreTrainedModel, weights: dict[str, Tensor] | None = None) -> PreTrainedModel | None:
+    """A BertPre model as its stock class, on the CPU; None where that would lose something.
+
+    ModernBERT has no segments. Without pairs in pretraining their vector stays 0, and the pooler and the head for pairs
+    stay untrained. Classifiers of architecture "modern" never read segments.
+    """
+    weights = {name: tensor.cpu() for name, tensor in (weights or model.state_dict()).items()}
+    if model.config.architecture == "bert":
+        return to_stock_bert(model, weights)
+    is_pretrained = isinstance(model, BertPreForPreTraining | BertPreForMaskedLM)
+    if is_pretrained and weights[SECOND_SEGMENT].any():
+        return None
+    return to_stock_modernbert(model, weights)
+
+
+def with_code(model: PreTrainedModel) -> PreTrainedModel:
+    """Let every Auto class find its own in the code that is saved with a BertPre model."""
+    classes = {"AutoConfig": BertPreConfig, **modeling_bertpre.AUTO_CLASSES}
+    model.config.auto_map = {
+        auto_name: f"{auto_class.__module__.split('.')[-1]}.{auto_class.__name__}"
+        for auto_name, auto_class in classes.items()
+    }
+    return model
+
+
+def give_segments(tokenizer: "PreTrainedTokenizerBase", wanted: bool) -> "PreTrainedTokenizerBase":
+    """The tokenizer, which gives token_type_ids if `wanted`."""
+    names = list(tokenizer.model_input_names)
+    if wanted != ("token_type_ids" in names):
+        names = [*names, "token_type_ids"] if wanted else [name for name in names if name != "token_type_ids"]
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+    return tokenizer
+
+
+# ---- to load ---------------------------------------------------------------------------------------------------------
+
+
+def read_config(source: str, subfolder: str = "") -> PreTrainedConfig:
+    """The configuration of a model in a folder or on the Hub; bertpre's own where it saved the model as a stock class.
+
+    Raises OSError where there is none, ValueError where transformers does not know the model.
+    """
+    config = AutoConfig.from_pretrained(source, subfolder=subfolder)
+    if not is_from_bertpre(config):
+        return config
+    ours = config_from_stock(config)
+    ours.architectures = [OUR_NAMES.get(name, name) for name in config.architectures or []]
+    return ours
+
+
+def load_model(
+    source: str,
+    auto_class: str | None = None,
+    *,
+    config: PreTrainedConfig | None = None,
+    subfolder: str = "",
+    new_head: bool = False,
+) -> PreTrainedModel:
+    """A model in fp32 and in evaluation mode, from a folder or the Hub; one that bertpre saved has bertpre's classes.
+
+    Without `auto_class` it has the class that was saved; `config` may replace the stored one of `read_config`. Raises
+    OSError where there is no model, ValueError where transformers does not know it or some of its weights are missing;
+    with `new_head` the encoder's weights suffice.
+    """
+    config = config or read_config(source, subfolder)
+    is_ours = isinstance(config, BertPreConfig)
+    name = auto_class or config.architectures[0]
+    model_class = getattr(transformers if auto_class or not is_ours else modeling_bertpre, name)
+    renaming = {"key_mapping": FROM_MODERNBERT} if is_ours and config.architecture == "modern" else {}
+    model, report = model_class.from_pretrained(
+        source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
+        output_loading_info=True, **renaming,
+    )  # fmt: skip
+    if renaming:
+        model._weight_conversions = []  # `save_pretrained` would give the weights ModernBERT's names again
+    missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if new_head:
+        encoder = f"{model.base_model_prefix}."
+        missing = [name for name in missing if name.startswith(encoder) and ".pooler." not in name]
+    if missing:
+        raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
+    return model.eval()

@@ -1,0 +1,42 @@
+"""Registers bertpre's classes with transformers' Auto classes, without importing transformers."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+REGISTERED_BY = {  # modules of Auto classes, and ours that register with them when they are imported
+    "transformers.models.auto.configuration_auto": "bertpre.model.configuration_bertpre",
+    "transformers.models.auto.modeling_auto": "bertpre.model.modeling_bertpre",
+}
+
+
+def register_classes() -> None:
+    """Register now where transformers has loaded its Auto classes, and otherwise as soon as it does."""
+    for auto_module, module in REGISTERED_BY.items():
+        if auto_module in sys.modules:
+            import_module(module)
+    sys.meta_path.insert(0, RegistersAfterImport())
+
+
+class RegistersAfterImport(MetaPathFinder):
+    """Lets the other finders find the modules of the Auto classes; once these are imported, imports ours."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in REGISTERED_BY:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_register(module: ModuleType) -> None:
+                run(module)
+                import_module(REGISTERED_BY[name])
+
+            spec.loader.exec_module = run_and_register  # type: ignore[method-assign]  # of this loader alone
+        return spec
