@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.finetuning.encoding import collate, encode_examples
 from bertpre.finetuning.examples import Examples, read_examples
-from bertpre.model.modeling_bertpre import BertPreModel
+from bertpre.model import load_model
 from bertpre.recipe import Finetune
 
 TRAINING, TESTED, MAX_LENGTH, BATCH_SIZE = 4800, 1200, 256, 32
@@ -29,7 +29,7 @@ TRAINING, TESTED, MAX_LENGTH, BATCH_SIZE = 4800, 1200, 256, 32
 def pooled(run_dir: str, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """Mean-pooled features (layers + 1, texts, E) and the mean norm of a token's vector (layers + 1)."""
     tokenizer = load_tokenizer(f"{run_dir}/tokenizer")
-    model = BertPreModel.from_pretrained(f"{run_dir}/model", add_pooling_layer=False).eval()
+    model = load_model(f"{run_dir}/model", "AutoModel", new_head=True)
     features, norms, tokens = [], 0.0, 0
     encoded = encode_examples(tokenizer, examples, MAX_LENGTH, "head_tail")
     for start in range(0, len(examples), BATCH_SIZE):

@@ -20,12 +20,17 @@ logger = logging.getLogger(__name__)
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
 
-def start_accelerator() -> Accelerator:
-    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen."""
+def quiet_transformers() -> None:
+    """Keep transformers' warnings and progress bars off the screen."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def start_accelerator() -> Accelerator:
+    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen."""
+    quiet_transformers()
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
     if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from bertpre.errors import UserError
 from bertpre.model.export import FORMATS, export_run
 from bertpre.run_directory import load_run
+from bertpre.runtime import quiet_transformers
 
 
 def export(run_dir: str, to: str, output_dir: str | None) -> Path:
@@ -24,6 +25,7 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     run, _ = load_run(run_dir)
     folder = Path(output_dir) if output_dir else run / f"export-{to}"
     check_writable(folder)
+    quiet_transformers()
     with TemporaryDirectory(dir=folder.parent, prefix=".export-") as partial:  # a failure leaves nothing half-written
         written = Path(partial) / folder.name
         difference = export_run(run, to, written)

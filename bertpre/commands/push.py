@@ -14,6 +14,7 @@ from bertpre.errors import UserError, first_line
 from bertpre.model.export import PARTS, export_run
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import load_run, read_manifest, read_results
+from bertpre.runtime import quiet_transformers
 
 WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # stages that the card then leaves out
 
@@ -29,6 +30,7 @@ def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", on
     if only is not None and only not in PARTS:
         raise UserError(f"--only {only}: choose one of {', '.join(PARTS)}")
     run, recipe = load_run(run_dir)
+    quiet_transformers()
     with TemporaryDirectory() as temporary, explained_errors(repo_id):
         validate_repo_id(repo_id)
         folder, api = Path(temporary) / "export", HfApi(library_name="bertpre")

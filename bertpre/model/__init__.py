@@ -1,7 +1,6 @@
-"""The encoder, its heads, conversion to and from stock classes, export, and the cost in FLOPs.
+"""The encoder, its heads, conversion to and from stock classes, folders, export, and the cost in FLOPs.
 
-The names below are imported on first use, so that reading a configuration does not load the models. Importing the
-modeling file also registers the classes with transformers' Auto classes.
+The names below are imported on first use, so that reading a configuration does not load the models.
 """
 
 from importlib import import_module
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .configuration_bertpre import BertPreConfig
+    from .folders import load_model, save_model
     from .modeling_bertpre import (
         BertPreForMaskedLM,
         BertPreForPreTraining,
@@ -24,11 +24,13 @@ __all__ = [
     "BertPreForSequenceClassification",
     "BertPreForTokenClassification",
     "BertPreModel",
+    "load_model",
+    "save_model",
 ]
+FILES = {"BertPreConfig": "configuration_bertpre", "load_model": "folders", "save_model": "folders"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute can be anything
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    file = "configuration_bertpre" if name == "BertPreConfig" else "modeling_bertpre"
-    return getattr(import_module(f"{__name__}.{file}"), name)
+    return getattr(import_module(f"{__name__}.{FILES.get(name, 'modeling_bertpre')}"), name)

@@ -1,5 +1,7 @@
 """Configuration of the bertpre encoder."""
 
+from typing import Any
+
 import transformers
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -60,6 +62,13 @@ class BertPreConfig(PreTrainedConfig):
     sep_token_id: int | None = 3
     mask_token_id: int | None = 4
     tie_word_embeddings: bool = True
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - as in transformers
+        """As in transformers; raises ValueError for a ModernBERT's, whose fields and weights have other names."""
+        if config_dict.get("model_type") == "modernbert":
+            raise ValueError("this is a stock modernbert model; load it with bertpre.model.load_model")
+        return super().from_dict(config_dict, **options)
 
     @property
     def head_dim(self) -> int:

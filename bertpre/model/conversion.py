@@ -62,7 +62,7 @@ MODERNBERT_PREFIXES = (
     ("cls.predictions.decoder.", "decoder."),
     ("classifier.", "classifier."),
 )
-# The same for `from_pretrained(key_mapping=...)`: patterns of ModernBERT's names. Our bias is stored once, under its own.
+# The same for `from_pretrained(key_mapping=...)`: patterns of ModernBERT's names.
 FROM_MODERNBERT = {r"^decoder\.bias$": "cls.predictions.bias"} | {
     "^" + re.escape(stock): ours for ours, stock in MODERNBERT_PREFIXES if ours != stock
 }

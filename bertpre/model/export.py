@@ -52,7 +52,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
     is_pretrained = config.architectures[0] == "BertPreForPreTraining"
     try:
         model = load_model(str(source), "AutoModelForMaskedLM" if to == "onnx" and is_pretrained else None)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{source} cannot be exported: {first_line(error)}") from None
     exported = convert(model, stock if to == "onnx" else to, source)
     # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.

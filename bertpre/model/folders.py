@@ -117,7 +117,7 @@ def load_model(
 
     Without `auto_class` it has the class that was saved; `config` may replace the stored one of `read_config`. Raises
     OSError where there is no model, ValueError where transformers does not know it or some of its weights are missing;
-    with `new_head` the encoder's weights suffice.
+    with `new_head` the encoder's weights suffice, without a pooler.
     """
     config = config or read_config(source, subfolder)
     is_ours = isinstance(config, BertPreConfig)
@@ -132,8 +132,8 @@ def load_model(
         model._weight_conversions = []  # `save_pretrained` would give the weights ModernBERT's names again
     missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if new_head:
-        encoder = f"{model.base_model_prefix}."
-        missing = [name for name in missing if name.startswith(encoder) and ".pooler." not in name]
+        encoder = "" if model is model.base_model else f"{model.base_model_prefix}."
+        missing = [name for name in missing if name.startswith(encoder) and "pooler." not in name]
     if missing:
         raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
     return model.eval()

@@ -24,9 +24,7 @@ def register_classes() -> None:
 class RegistersAfterImport(MetaPathFinder):
     """Lets the other finders find the modules of the Auto classes; once these are imported, imports ours."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in REGISTERED_BY:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))

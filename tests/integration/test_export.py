@@ -13,15 +13,8 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from bertpre.commands.export import export
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
-from bertpre.model import (
-    BertPreConfig,
-    BertPreForPreTraining,
-    BertPreForSequenceClassification,
-    BertPreModel,
-    modeling_bertpre,
-    onnx,
-)
 from bertpre.model import export as model_export
+from bertpre.model import load_model, modeling_bertpre, onnx
 from tests.helpers import copy_run, run_cli, tree_hash
 
 MASKED = "The film was [MASK]."
@@ -56,11 +49,11 @@ def check_against_run(run: Path, guesses: dict[int, float], classes: list[dict[s
     """The same probabilities as the run's own models give."""
     tokenizer = load_tokenizer(run / "model")
     inputs = tokenizer(MASKED, return_tensors="pt")
-    logits = BertPreForPreTraining.from_pretrained(run / "model")(**inputs).prediction_logits
+    logits = load_model(str(run / "model"))(**inputs).prediction_logits
     probabilities = logits[inputs["input_ids"] == tokenizer.mask_token_id][0].softmax(-1)
     assert guesses == pytest.approx({token: probabilities[token].item() for token in guesses}, rel=1e-4)
     assert min(guesses.values()) >= probabilities.topk(5).values.min().item() * (1 - 1e-4)
-    classifier = BertPreForSequenceClassification.from_pretrained(run / "finetuned")
+    classifier = load_model(str(run / "finetuned"))
     for text, answer in zip(TEXTS, classes, strict=True):
         expected = classifier(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)
         assert answer == pytest.approx(
@@ -73,6 +66,7 @@ def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
     done = run_cli("export", tiny_run, "--to", "bert", "--output-dir", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"export: {folder}; the logits differ from the run's by at most ")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")  # no progress bars, no report of weights
     assert json.loads((folder / "config.json").read_text())["model_type"] == "bert"
     assert [path.name for path in folder.parent.iterdir()] == ["bert"]
     names, guesses, classes = pipelines_without_bertpre(folder)
@@ -130,7 +124,7 @@ def test_sentence_transformers_take_the_encoder(
     command = [sys.executable, "-W", "ignore", "-c", SENTENCES_WITHOUT_BERTPRE, str(folder), *TEXTS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    tokenizer, encoder = load_tokenizer(run / "model"), BertPreModel.from_pretrained(run / "model").eval()
+    tokenizer, encoder = load_tokenizer(run / "model"), load_model(str(run / "model"), "AutoModel")
     for text, vector in zip(TEXTS, json.loads(done.stdout.splitlines()[-1]), strict=True):
         expected = encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
         torch.testing.assert_close(torch.tensor(vector), expected, rtol=0, atol=1e-5)

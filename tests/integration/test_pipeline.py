@@ -8,10 +8,9 @@ import torch
 import yaml
 from pyarrow.parquet import read_table
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
+from transformers import AutoModelForPreTraining, AutoModelForSequenceClassification, AutoTokenizer
 
 from bertpre.data.store import open_shards
-from bertpre.model import BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.recipe import load_recipe, to_yaml
 from tests.helpers import read_metrics, run_cli, run_here, tiny_values, tree_hash, write_recipe
 
@@ -138,8 +137,8 @@ def test_the_pretrained_loss_falls(piecewise: Path) -> None:
 def test_models_and_tokenizer_load_as_hugging_face_folders(piecewise: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(piecewise / "model")
     inputs = tokenizer(["The film is a [MASK].", "A joy"], padding=True, return_tensors="pt")
-    model = BertPreForPreTraining.from_pretrained(piecewise / "model")
-    classifier = BertPreForSequenceClassification.from_pretrained(piecewise / "finetuned")
+    model = AutoModelForPreTraining.from_pretrained(piecewise / "model")
+    classifier = AutoModelForSequenceClassification.from_pretrained(piecewise / "finetuned")
     with torch.no_grad():
         assert torch.isfinite(model(**inputs).prediction_logits).all()
         assert classifier(**inputs).logits.shape == (2, 2)

@@ -117,7 +117,7 @@ def test_every_task(
         "sets": ["love", "war"], "words": ["B-LOC", "B-PER", "O"],
     }[kind]  # fmt: skip
     assert list(config.id2label.values()) == expected
-    assert config.model_type == ("bertpre" if source == "own" else "bert")
+    assert config.model_type == ("modernbert" if source == "own" else "bert")
     capsys.readouterr()
     if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
         row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", 7]}
