@@ -41,6 +41,8 @@ def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", on
         results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
         card = model_card(recipe, results, read_manifest(run), model_type, repo.repo_id, license)
         (folder / "README.md").write_text(card, encoding="utf-8")
+        megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+        print(f"push: uploading {megabytes:,.1f} MB", flush=True)
         api.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="Push a bertpre run")
     hint = "; its card says `license: unknown`: set it with --license, e.g. --license mit"
     print(f"push: {repo}{hint if license == 'unknown' else ''}")
