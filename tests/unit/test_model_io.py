@@ -84,6 +84,7 @@ def test_classifier_takes_the_backbone_of_pretraining(architecture: str, tmp_pat
         tmp_path, num_labels=3, output_loading_info=True
     )
     assert set(report["missing_keys"]) == {"classifier.weight", "classifier.bias"}
+    assert not report["unexpected_keys"]  # the heads of pretraining are expected: nothing is reported about them
     ours, theirs = classifier.state_dict(), pretrained.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours if not name.startswith("classifier"))
     assert any("cls.predictions.transform" in name for name in ours) == (architecture == "modern")
