@@ -31,8 +31,6 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,21 +38,27 @@ T = TypeVar("T")
 
 SPLITS = ("train", "test", "unsupervised", "articles")
 CLASSES = ("negative", "positive")  # of the labels 0 and 1
-DEFAULT_SIZES = {"train": 6000, "test": 1000, "unsupervised": 8000, "articles": 2000}
+DEFAULT_SIZES = {"train": 6000, "test": 1000, "unsupervised": 7000, "articles": 2000}
 WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("sample_words.json").read_text(encoding="utf-8"))
 
-SHARES = {"plain": 0.45, "brief": 0.2, "full": 0.35}  # of the reviews
+# Kinds of reviews. Pretraining needs long documents: two segments of one document make a pair, and fill a row.
+SHARES = {"plain": 0.45, "brief": 0.2, "full": 0.35}
+UNSUPERVISED_SHARES = {"plain": 0.1, "brief": 0.2, "full": 0.7}
 # Shares of direct, negated and contrasting opinions. If the first two were equal, single words would not predict the
 # label at all; with these shares a bag of words reaches an accuracy of about 80 %.
-MIX = {"direct": 0.58, "negated": 0.23, "contrasting": 0.19}
+MIX = {"direct": 0.54, "negated": 0.25, "contrasting": 0.21}
 REMARK_SHARE, EXCLAMATION_SHARE, FRAGMENT_SHARE = 0.35, 0.2, 0.5  # of the opinions; the last two in plain reviews
 FILM_SHARE = 0.25  # of the judgements that name a part of the film: those of the film as a whole
 OWN_SHARE, PREDICATIVE_SHARE, DEGREE_SHARE = 0.3, 0.1, 0.2  # of the adjectives: of one part only; ...; with "very"
 BREAK_SHARE = 0.05  # of the gaps between sentences
+KINDS = {  # the list of words that the ending of a slot asks for
+    "n": "nouns", "f": "feelings", "q": "qualities", "ly": "adverbs", "er": "comparatives", "est": "superlatives",
+}  # fmt: skip
+FORMS = {"v": ("verbs", 0), "b": ("verbs", 1), "did": ("deeds", 0), "do": ("deeds", 1)}
 PEOPLE = ("actor", "hero")  # groups of parts: an adjective of another group does not fit them
 PRONOUNS = {"person": ("{he}", "{him}"), "singular": ("it", "it"), "plural": ("they", "them")}
 SLOT = re.compile(r"\{(\w+)\}")
-AN = re.compile(r"\b([Aa]) (?=[aeioAEIO8]|[uU](?!se|ni)|hon|hour)")
+AN = re.compile(r"\b(a) (?=[aeio8]|u(?!se|niq)|honest|hour)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ def write_document(split: str, index: int, seed: int) -> SampleDocument:
     facts = invent_facts(rng)
     if split == "articles":
         return SampleDocument(f"{split}-{index:05d}", write_article(facts), -1)
-    label, kind = int(rng.random() < 0.5), draw_key(rng, SHARES)
+    shares = UNSUPERVISED_SHARES if split == "unsupervised" else SHARES
+    label, kind = int(rng.random() < 0.5), draw_key(rng, shares)
     text = write_review(facts, label, kind)
     # Short reviews are the only ones that might be written twice.
     while kind == "plain" and is_for_test(text) != (split == "test"):
@@ -94,8 +99,12 @@ def write_document(split: str, index: int, seed: int) -> SampleDocument:
 
 def is_for_test(text: str) -> bool:
     """Whether only the test split may hold this review, whatever its case and punctuation."""
-    words = re.findall(r"\w+", text.lower().replace("'", ""))
-    return zlib.crc32(" ".join(words).encode()) % 6 == 0
+    return zlib.crc32(normalize(text).encode()) % 6 == 0
+
+
+def normalize(text: str) -> str:
+    """The words of a text in lower case, without apostrophes, separated by spaces."""
+    return " ".join(re.findall(r"\w+", text.lower().replace("'", "")))
 
 
 def write_review(facts: "Facts", label: int, kind: str) -> str:
@@ -111,7 +120,7 @@ def write_review(facts: "Facts", label: int, kind: str) -> str:
     story += draw(rng, WORDS["facts"], int(rng.random() * 3))
     # The people are introduced first; then story and opinions alternate at random, each in its own order.
     first, second, *others = [fill(template, facts) for template in (pick(rng, WORDS["openings"]), *story)]
-    text, opinions = f"{first} {second}", reviewer.opinions(3 + int(rng.random() * 3))
+    text, opinions = f"{first} {second}", reviewer.opinions(3 + int(rng.random() * 4))
     while others or opinions:
         from_story = rng.random() * (len(others) + len(opinions)) < len(others)
         text += ("<br /><br />" if rng.random() < BREAK_SHARE else " ") + (others if from_story else opinions).pop(0)
@@ -143,14 +152,14 @@ class Reviewer:
         """An exclamation, a remark or a judgement."""
         rng, name = self.facts.rng, CLASSES[self.label]
         if is_plain and rng.random() < EXCLAMATION_SHARE:
-            return fill(self.next(f"exclamations/{name}"), self.facts)
+            return self.fill(self.next(f"exclamations/{name}"))
         if rng.random() < REMARK_SHARE:
-            return fill(self.next(f"remarks/{name}"), self.facts)
+            return self.fill(self.next(f"remarks/{name}"))
         kind = "fragments" if is_plain and rng.random() < FRAGMENT_SHARE else "opinions"
-        return self.judgement(self.next(f"{kind}/{draw_key(rng, MIX)}"))
+        return self.fill(self.next(f"{kind}/{draw_key(rng, MIX)}"))
 
-    def judgement(self, template: str) -> str:
-        """A template of `opinions` or `fragments`, filled in."""
+    def fill(self, template: str) -> str:
+        """A template with its words of opinion, and with one part of the film or two."""
         rng, group = self.facts.rng, "film"
         first, second = draw(rng, [group for group in WORDS["parts"] if group != "film"], 2)
         if "{x2}" in template:
@@ -169,7 +178,7 @@ class Reviewer:
         return fill(SLOT.sub(own, template), self.facts)
 
     def part(self, group: str) -> dict[str, str]:
-        """A part of the film, its pronouns and its verbs: what the slots x, it, them, is, was, isnt, wasnt stand for."""
+        """A part of the film, its pronouns and its verbs: the slots x, it, them, is, was, isnt and wasnt."""
         parts = WORDS["parts"][group]
         number, x = pick(self.facts.rng, [(kind, x) for kind in PRONOUNS for x in parts.get(kind, ())])
         present, past = ("are", "were") if number == "plural" else ("is", "was")
@@ -179,10 +188,11 @@ class Reviewer:
     def word(self, name: str, ending: str, group: str, has_degree: bool) -> str:
         """A word of opinion of a class: what the ending of its slot asks for, or an adjective that fits the group."""
         rng = self.facts.rng
-        if ending == "n":
-            return self.next(f"nouns/{name}")
-        if ending in ("v", "b"):
-            return self.next(f"verbs/{name}")[ending == "b"]
+        if kind := KINDS.get(ending):
+            return self.next(f"{kind}/{name}")
+        if ending in FORMS:
+            kind, form = FORMS[ending]
+            return self.next(f"{kind}/{name}")[form]
         if not ending and group and (group in PEOPLE or rng.random() < OWN_SHARE):
             return self.next(f"parts/{group}/{name}")
         if not ending and rng.random() < PREDICATIVE_SHARE:
@@ -194,7 +204,10 @@ class Reviewer:
     def next(self, path: str) -> Any:
         """An item of the list at this path of `sample_words.json`; every item before any again."""
         if not self.pools.get(path):
-            self.pools[path] = list(reduce(getitem, path.split("/"), WORDS))
+            items: Any = WORDS
+            for key in path.split("/"):
+                items = items[key]
+            self.pools[path] = list(items)
         pool = self.pools[path]
         return pool.pop(int(self.facts.rng.random() * len(pool)))
 
@@ -263,11 +276,11 @@ def invent_title(rng: random.Random) -> str:
 
 
 def fill(template: str, facts: Facts) -> str:
-    """A sentence from a template, with "an" before vowels and a capital at its start; what fills a slot may have slots."""
+    """A sentence from a template, with "an" before vowels and a capital at each start. A fact may have slots too."""
     while "{" in template:
         template = SLOT.sub(lambda slot: facts[slot[1]], template)
     text = AN.sub(r"\1n ", template)
-    return text[0].upper() + text[1:]
+    return re.sub(r"(?:^|[.?!] )\w", lambda start: start[0].upper(), text)
 
 
 def pick(rng: random.Random, items: Sequence[T]) -> T:
@@ -280,10 +293,10 @@ def draw_key(rng: random.Random, shares: dict[str, float]) -> str:
     """A key of `shares`, with these probabilities."""
     point = rng.random()
     for key, share in shares.items():
+        if point < share:
+            return key
         point -= share
-        if point < 0:
-            break
-    return key
+    return key  # after rounding
 
 
 def draw(rng: random.Random, items: Sequence[T], count: int) -> list[T]:
