@@ -31,7 +31,7 @@ def run(recipe: Recipe) -> Path:
         else:
             stage(recipe)
     write_report(folder, recipe)
-    print("\n".join(closing_lines(folder)))
+    print("\n".join(closing_lines(folder, recipe)))
     return folder
 
 

@@ -25,6 +25,7 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
         f"<p class=note>{html.escape(provenance(folder))}</p>",
         "<h2>Results</h2>",
         table(headline_rows(results)),
+        *(f"<p>{html.escape(note)}</p>" for note in synthetic_notes(recipe)),
     ]
     if histograms := results.get("prepare", {}).get("histograms"):
         parts += ["<h2>Corpus</h2>", image(plot_lengths(histograms))]
@@ -135,10 +136,24 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
 
 
-def closing_lines(folder: Path) -> list[str]:
-    """What a run prints last: its results and its files."""
+def synthetic_notes(recipe: Recipe) -> list[str]:
+    """What the results of a run on the embedded corpus mean; empty for any other corpus."""
+    notes = []
+    if recipe.corpus is not None and recipe.corpus.path == "sample":
+        notes.append("The corpus is synthetic: a program in bertpre generates its texts from templates.")
+    if recipe.finetune is not None and (recipe.evaluate.path or recipe.finetune.path) == "sample":
+        notes.append(
+            "The test reviews are generated too. Their accuracy shows that every stage works, not how well the "
+            "classifier reads real reviews: those are far more varied."
+        )
+    return notes
+
+
+def closing_lines(folder: Path, recipe: Recipe) -> list[str]:
+    """What a run prints last: its results, what they mean if the corpus is synthetic, and its files."""
     results = read_results(folder)
     lines = ["", "Results", *(f"  {name:<17} {value}" for name, value in headline_rows(results))]
+    lines += [f"  {note}" for note in synthetic_notes(recipe)]
     for filling in results.get("pretrain", {}).get("fillings", []):
         guesses = ", ".join(filling["guesses"])
         lines.append(f"  {filling['sentence']}\n    -> {guesses} (original: {filling['answer']})")

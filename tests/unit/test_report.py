@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from bertpre.recipe import load_recipe
 from bertpre.reporting import evaluation, page, report
 from bertpre.reporting.report import closing_lines, headline_rows, read_metrics
 
@@ -114,9 +117,33 @@ def test_class_rows_are_in_the_order_of_their_columns() -> None:
 
 def test_closing_lines_name_the_files_that_exist(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(results()))
-    lines = closing_lines(tmp_path)
+    lines = closing_lines(tmp_path, load_recipe("imdb-mini-cpu"))
     assert "  a <b> is [MASK].\n    -> <i>, bad (original: good)" in lines
     assert lines[-2:] == ["Files", f"  {tmp_path / 'results.json'}  (all results)"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "in_corpus", "in_test"),
+    [
+        ((), True, True),
+        (("finetune=null",), True, False),
+        (("finetune.path=reviews.csv",), True, False),
+        (("evaluate.path=opinions.csv",), True, False),
+        (("corpus.path=texts",), False, True),
+        (("corpus.path=texts", "finetune.path=reviews.csv"), False, False),
+    ],
+)
+def test_a_synthetic_corpus_is_named_as_such(
+    overrides: tuple[str, ...], in_corpus: bool, in_test: bool, tmp_path: Path
+) -> None:
+    recipe = load_recipe("quickstart", list(overrides))
+    (tmp_path / "results.json").write_text(json.dumps(results()))
+    for shown in (
+        "\n".join(report.closing_lines(tmp_path, recipe)),
+        report.write_report(tmp_path, recipe).read_text(),
+    ):
+        assert ("The corpus is synthetic" in shown) == in_corpus
+        assert ("not how well the classifier reads real reviews" in shown) == in_test
 
 
 def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
