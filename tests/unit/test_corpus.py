@@ -183,15 +183,15 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
     [
         ("zero.csv", b"", "No columns to parse"),
         ("zero.jsonl", b"", "it is empty"),
-        ("header.csv", b"text,label\n", "its columns are none"),
+        ("header.csv", b"text,label\n", "it is empty"),
         ("broken.jsonl", b"{not json\n", "cannot be read: JSON parse error"),
         ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read"),
         ("broken.parquet", b"PAR1 is how it begins", "cannot be read: Parquet magic bytes not found"),
         ("ragged.csv", b'text,label\n"a,1\n', "cannot be read"),
         (
             "corpus.docx",
-            b"x",
-            "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt, optionally",
+            b"PK\3\4\0\0 a zip archive",
+            "is not text in UTF-8, and its ending '.docx' is unknown; known endings: .parquet, .jsonl, .json, .csv, ",
         ),
     ],
 )
