@@ -3,6 +3,7 @@
 import glob
 import logging
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -282,14 +283,19 @@ def load_folder(
 
     by: dict[str, Any] = {} if text_unit == "line" else {"sample_by": text_unit}
     try:
-        is_known, found = True, load_dataset_builder(str(folder), name, **by).config.data_files or {}
+        found = load_dataset_builder(str(folder), name, **by).config.data_files or {}
     except FileNotFoundError:
-        is_known, found = False, unknown_files_by_split(folder)
+        found = {}
+    files = [file for files in found.values() for file in files]
+    is_known = any(ending(Path(file)) in READERS for file in files)
+    by_content = not is_known and not (files and recognize(files[0]) == BINARY)  # `datasets` knows .arrow and others
+    if by_content:
+        found = unknown_files_by_split(folder)
         if split not in found:
-            raise UserError(f"{key}.split: {folder} has no split {split!r}; it has {', '.join(found)}") from None
-    refuse_unread(folder, found, key, is_known)
+            raise UserError(f"{key}.split: {folder} has no split {split!r}; it has {', '.join(found)}")
+    refuse_unread(folder, found, key, by_content)
     endings = {ending(Path(file)) for file in found.get(split, ())}
-    if not is_known or endings == {".txt"} or endings == {".parquet"}:
+    if by_content or endings == {".txt"} or endings == {".parquet"}:
         return load_files(list(found[split]), str(folder), text_unit, key)
     if {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
         by |= CSV_OPTIONS
@@ -306,17 +312,17 @@ def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, is_known: bool) -> None:
+def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
     """Raise UserError where files of the folder would silently be ignored.
 
     `datasets` assigns splits by file name: if there is a train.txt, files without a split's name are ignored. A
-    README.md may list the splits instead. Beside files with a known ending, others are ignored (`is_known`).
+    README.md may list the splits instead. Files without a known ending are read only where all are so (`by_content`).
     """
     if (folder / "README.md").exists():
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
     files = sorted(file for file in folder.rglob("*") if file.is_file() and is_data(file.relative_to(folder)))
-    if is_known:
+    if not by_content:
         others = [file for file in files if ending(file) not in READERS]
         files = [file for file in files if ending(file) in READERS]
         if others and read and recognize(str(others[0])) == WIKI:
@@ -368,7 +374,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
     except FileNotFoundError:
         known = ", ".join(READERS)
         raise UserError(f"{key}.path: {path} contains no data file; known endings: {known}") from None
-    except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError) as error:
+    except (DatasetsError, EOFError, OSError, RuntimeError, StopIteration, TypeError, ValueError, zlib.error) as error:
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__
             raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
@@ -404,8 +410,8 @@ def kind_of(file: str, key: str) -> str:
         return WIKI if content == WIKI else ".txt"
     if content == BINARY:
         raise UserError(
-            f"{key}.path: {file} is not text in UTF-8, and its ending {known!r} is unknown; known endings: "
-            f"{', '.join(READERS)}, optionally followed by {' or '.join(COMPRESSIONS)}"
+            f"{key}.path: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
+            f"{', '.join(READERS)}, optionally followed by {', '.join(COMPRESSIONS)}"
         )
     if content == WIKI_DUMP:
         raise UserError(
@@ -418,9 +424,10 @@ def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
     """Log one line where text files are read line by line and something else is plainly meant."""
     if text_unit == "line" and (advice := advised_unit(files)):
         unit, sign = advice
+        separated = "one a file" if unit == "document" else "separated by blank lines"
         log_once(
-            f"warning: {key}.text_unit=line makes each line a document, but in {path} {sign}: "
-            f"set {key}.text_unit={unit}"
+            f"warning: {key}.text_unit=line makes each line a document, but in {path} {sign}; "
+            f"set {key}.text_unit={unit} ({separated})"
         )
 
 

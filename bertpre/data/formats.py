@@ -3,6 +3,7 @@
 import codecs
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -120,8 +121,8 @@ def without_title(title: str, text: str) -> str:
 def advised_unit(files: list[str]) -> tuple[str, str] | None:
     """The unit that is plainly meant in text files, and the sign of it; None where a line may be a document.
 
-    Judged by the beginnings of some files: lines wrapped at a fixed width, Markdown headings, or blank lines that
-    separate groups of lines.
+    Judged by the beginnings of some files: lines wrapped at a fixed width, Markdown headings, blank lines that separate
+    groups of lines, or many short files of several paragraphs.
     """
     some = files[:: math.ceil(len(files) / SAMPLED_FILES)]
     blocks = [block for file in some for block in first_blocks(file)]
@@ -135,9 +136,11 @@ def advised_unit(files: list[str]) -> tuple[str, str] | None:
     headings = sum(HEADING.match(line) is not None for line in lines)
     if headings >= max(3, 0.01 * len(lines)) and blocks_per_line > 0.1:
         return larger, "there are Markdown headings"
-    if 2 * sum(len(block) > 1 for block in blocks) < len(blocks):
-        return None
-    if blocks_per_line > 0.02 and are_sentences(lines):
+    if 2 * sum(len(block) > 1 for block in blocks) < len(blocks):  # a line is a paragraph: a text, or part of one
+        are_short = larger == "document" and all(os.path.getsize(file) < HEAD_BYTES for file in some)
+        has_paragraphs = are_short and len(blocks) >= 3 * len(some)
+        return ("document", "many short files have blank lines between paragraphs") if has_paragraphs else None
+    if blocks_per_line > 0.03 and are_sentences(lines):
         return "paragraph", "each line is a sentence and blank lines separate documents"
     # One text a line with a missing one here and there has few blank lines.
     return (larger, "blank lines separate groups of lines") if blocks_per_line > 0.12 else None
