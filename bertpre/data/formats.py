@@ -113,9 +113,9 @@ def read_articles(file: str) -> Iterator[str]:
 
 def without_title(title: str, text: str) -> str:
     """An article's text without its first line, where that is the title."""
-    text = text.lstrip()
+    text = text.strip()
     first, _, rest = text.partition("\n")
-    return rest if first.strip() == title.strip() else text
+    return rest.lstrip() if first.strip() == title.strip() else text
 
 
 def advised_unit(files: list[str]) -> tuple[str, str] | None:
