@@ -57,8 +57,8 @@ def test_wiki_remnants_are_removed(raw: str, clean: str) -> None:
 
 PARAGRAPHS = [
     "The lines of this paragraph are wrapped at the width of an old terminal, as in mail and in many books, and so the "
-    "end of a line says nothing about the end of a sentence. It was written by hand, which shows. A well-known trap is a "
-    "compound that is broken at its hyphen, and another is a short last line.",
+    "end of a line says nothing about the end of a sentence. It was written by hand, which shows. A well-known trap "
+    "is a compound that is broken at its hyphen, and another is a short last line.",
     "Poems and lists are not wrapped.",
     "A second paragraph follows it, after a blank line, and it is long enough to be wrapped once or twice as well.",
 ]
