@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart check test test-slow schema clean
+.PHONY: quickstart check test test-slow test-oldest schema clean
 
 quickstart: .venv/installed
 	$(BIN)/bertpre quickstart
@@ -12,6 +12,9 @@ test: .venv/installed-test
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow
+
+test-oldest: .venv-oldest/installed
+	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -34,5 +37,10 @@ schema: .venv/installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
 	touch .venv/installed-test $@  # dev includes test
 
+.venv-oldest/installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install -q -c constraints-oldest.txt -e ".[test]"
+	touch $@
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-oldest build *.egg-info

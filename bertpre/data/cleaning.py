@@ -1,8 +1,10 @@
-"""Cleaning: removes markup, wiki remnants, control characters and superfluous white space."""
+"""Cleaning: removes markup, wiki remnants, wrapped lines, control characters and superfluous white space."""
 
 import html
+import math
 import re
 import unicodedata
+from itertools import pairwise
 
 REFERENCE = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)", re.IGNORECASE | re.DOTALL)
 LINE_BREAK = re.compile(r"<\s*(?:br|/?p)\s*/?\s*>", re.IGNORECASE)
@@ -19,9 +21,15 @@ EMPTY_BRACKETS = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump
 BRACKET_START = re.compile(r"\((?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
 TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MULTILINE)
 
+ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
+BROKEN_COMPOUND = re.compile(r"\w-$").search
+NARROWEST, WIDEST = 40, 120  # characters of a wrapped line
+
 
 def clean_text(text: str) -> str:
     """Plain text with one space between words and one newline between paragraphs, in Unicode NFC."""
+    if "\n" in text:
+        text = unwrap(text)
     if "<" in text:
         text = TAG.sub(" ", LINE_BREAK.sub("\n", REFERENCE.sub("", text)))
     text = html.unescape(text)
@@ -47,3 +55,57 @@ def link_text(link: re.Match[str]) -> str:
     if link["page"].lower().startswith(HIDDEN_LINKS):
         return ""
     return (link["shown"] or link["page"]).split("|")[-1]
+
+
+def unwrap(text: str) -> str:
+    """Join the lines of a text that is wrapped at a fixed width, so that a line's end does not end a sentence."""
+    if len(text) > WIDEST * (text.count("\n") + 1):
+        return text
+    blocks = blocks_of_lines(text)
+    if not is_wrapped(blocks):
+        return text
+    width, joined = wrap_width(blocks), []
+    for block in blocks:
+        joined.append(block[0])
+        for line, following in pairwise(block):
+            space = "" if BROKEN_COMPOUND(line) else " "
+            joined += [space if is_full(line, following, width) else "\n", following]
+        joined.append("\n\n")
+    return "".join(joined)
+
+
+def blocks_of_lines(text: str) -> list[list[str]]:
+    """The runs of lines that no blank line interrupts, without white space around the lines."""
+    blocks: list[list[str]] = [[]]
+    for line in text.split("\n"):
+        if line := line.strip():
+            blocks[-1].append(line)
+        elif blocks[-1]:
+            blocks.append([])
+    return [block for block in blocks if block]
+
+
+def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
+    """Whether lines end where the next word would not have fitted, mostly within a sentence that the next continues."""
+    pairs = [pair for block in blocks for pair in pairwise(block)]
+    if len(pairs) < least_pairs or not NARROWEST <= (width := wrap_width(blocks)) <= WIDEST:
+        return False
+    is_open = [not ENDS_SENTENCE(line) for line, _ in pairs]
+    cased = [following[0].islower() for _, following in pairs if following[0].lower() != following[0].upper()]
+    return (
+        sum(is_full(line, following, width) for line, following in pairs) > 0.7 * len(pairs)
+        and sum(is_open) > 0.6 * len(pairs)
+        and sum(cased) >= 0.4 * len(cased)
+    )
+
+
+def wrap_width(blocks: list[list[str]]) -> int:
+    """The length of the longest lines, but for one in fifty."""
+    lengths = sorted(len(line) for block in blocks for line in block)
+    return lengths[math.ceil(0.98 * (len(lengths) - 1))]
+
+
+def is_full(line: str, following: str, width: int) -> bool:
+    """Whether the next line's first word would not have fitted into a line."""
+    word = len(following.partition(" ")[0])
+    return len(line) + 1 + min(word, width // 4) > width  # a sentence without spaces is not a word

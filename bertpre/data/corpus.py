@@ -3,22 +3,28 @@
 import glob
 import logging
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bertpre.data import sample
+from bertpre.data.formats import BINARY, EMPTY, JSON_LINES, TEXT, WIKI, WIKI_DUMP, WikiArticles, advised_unit, recognize
 from bertpre.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
 
+logger = logging.getLogger(__name__)
+
 READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
 }  # fmt: skip
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = (".gz", ".bz2", ".zst")
+CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "text"}
 CSV_OPTIONS = {
     "keep_default_na": False,
     "na_values": ["", "nan", "NaN"],
@@ -47,6 +53,7 @@ def read_documents(
     """Read the documents of one split, or of several joined by `+`, without holding them in memory.
 
     `path` is `sample` (the embedded corpus), a local file or folder, a pattern such as `texts/**/*.txt`, or a Hub id.
+    Files whose ending is not in READERS are read by their content: WikiExtractor's articles, JSON lines or text.
     `limit` keeps the first documents of each split. `text_unit` is a document in a text file: `line`, `paragraph` or
     `document` (the whole file). `streaming` reads a Hub dataset without a local copy. Messages begin with `key`.
     Raises UserError where the file, the configuration, the split or the column does not exist or cannot be read.
@@ -124,7 +131,7 @@ class Table:
 
         names = [name for _, name in columns]
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
-            found = list(self.data.column_names or next(self.data.iter(batch_size=1), ()))
+            found = list(self.data.column_names or next(self.data.iter(batch_size=1)))  # of no row: StopIteration
             for argument, name in columns:
                 if name not in found:
                     known = ", ".join(found) or "none"
@@ -228,9 +235,9 @@ def open_sample(split: str, key: str) -> SampleTable:
 
 def load(
     path: str, name: str | None, split: str, key: str, text_unit: str, streaming: bool
-) -> "Dataset | IterableDataset | ParquetFiles":
+) -> "Dataset | IterableDataset | Columns":
     """A dataset: local files are streamed; Hub datasets are downloaded once and cached, or streamed."""
-    from datasets import disable_progress_bars, load_dataset, load_dataset_builder
+    from datasets import disable_progress_bars, load_dataset
     from datasets.utils.logging import set_verbosity
 
     disable_progress_bars()
@@ -240,41 +247,102 @@ def load(
         if split != "train":
             kind = "a single file" if local.is_file() else "a pattern of files"
             raise UserError(f"{key}.split: {path} is {kind}, which has only the split 'train', not {split!r}")
-        options = builder_options(files, text_unit, key)
-        if options["builder"] == "parquet":
-            return ParquetFiles(files)
-        return load_dataset(options.pop("builder"), split="train", streaming=True, **options)
+        return load_files(files, path, text_unit, key)
     if path and local.is_dir():
-        by: dict[str, Any] = {} if text_unit == "line" else {"sample_by": text_unit}
-        found = load_dataset_builder(str(local), name, **by).config.data_files
-        if found and {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
-            by |= CSV_OPTIONS
-        refuse_unread(local, found or {}, key)
-        if found and split in found and all(Path(file).suffix == ".parquet" for file in found[split]):
-            return ParquetFiles(found[split])
-        return load_dataset(str(local), name, split=split, streaming=True, **by)
+        return load_folder(local, name, split, text_unit, key)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: {path!r} is neither a file or folder nor a Hub id (owner/name)")
     return load_dataset(path, name, split=split, streaming=streaming)
 
 
-def refuse_unread(folder: Path, found: dict[str, list[str]], key: str) -> None:
-    """Raise UserError where `datasets` would silently ignore files of the folder.
+def load_files(files: list[str], path: str, text_unit: str, key: str) -> "IterableDataset | Columns":
+    """The rows of files of one kind; `path` is how messages name them together."""
+    from datasets import load_dataset
 
-    It assigns splits by file name: if there is a train.txt, files without a split's name are ignored. A README.md may
-    list the splits instead.
+    files, kind = files_of_one_kind(files, path, key)
+    if kind == WIKI:
+        return WikiArticles(files)
+    if kind == ".parquet":
+        return ParquetFiles(files)
+    if kind == ".txt":
+        advise_unit(files, path, text_unit, key)
+    options: dict[str, dict[str, Any]] = {
+        ".csv": CSV_OPTIONS,
+        ".tsv": {**CSV_OPTIONS, "sep": "\t"},
+        ".txt": {"sample_by": text_unit},
+    }
+    names = list(map(glob.escape, files))  # data_files are patterns
+    return load_dataset(READERS[kind], data_files=names, split="train", streaming=True, **options.get(kind, {}))
+
+
+def load_folder(
+    folder: Path, name: str | None, split: str, text_unit: str, key: str
+) -> "Dataset | IterableDataset | Columns":
+    """One split of a folder: as `datasets` reads it, or by content where it knows no file's ending."""
+    from datasets import load_dataset, load_dataset_builder
+
+    by: dict[str, Any] = {} if text_unit == "line" else {"sample_by": text_unit}
+    try:
+        found = load_dataset_builder(str(folder), name, **by).config.data_files or {}
+    except FileNotFoundError:
+        found = {}
+    files = [file for files in found.values() for file in files]
+    is_known = any(ending(Path(file)) in READERS for file in files)
+    by_content = not is_known and not (files and recognize(files[0]) == BINARY)  # `datasets` knows .arrow and others
+    if by_content:
+        found = unknown_files_by_split(folder)
+        if split not in found:
+            raise UserError(f"{key}.split: {folder} has no split {split!r}; it has {', '.join(found)}")
+    refuse_unread(folder, found, key, by_content)
+    endings = {ending(Path(file)) for file in found.get(split, ())}
+    if by_content or endings == {".txt"} or endings == {".parquet"}:
+        return load_files(list(found[split]), str(folder), text_unit, key)
+    if {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
+        by |= CSV_OPTIONS
+    return load_dataset(str(folder), name, split=split, streaming=True, **by)
+
+
+def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
+    """The files of a folder, whatever their endings, by the split that `datasets` reads in their names."""
+    from datasets.data_files import DataFilesDict, get_data_patterns
+
+    place = str(folder.resolve())
+    return {
+        str(split): list(files) for split, files in DataFilesDict.from_patterns(get_data_patterns(place), place).items()
+    }
+
+
+def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
+    """Raise UserError where files of the folder would silently be ignored.
+
+    `datasets` assigns splits by file name: if there is a train.txt, files without a split's name are ignored. A
+    README.md may list the splits instead. Files without a known ending are read only where all are so (`by_content`).
     """
     if (folder / "README.md").exists():
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
-    files = sorted(file for file in folder.rglob("*") if ending(file) in READERS and not file.name.startswith("."))
-    unread = [file for file in files if file.resolve() not in read and not file.name.startswith("dataset_")]
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and is_data(file.relative_to(folder)))
+    if not by_content:
+        others = [file for file in files if ending(file) not in READERS]
+        files = [file for file in files if ending(file) in READERS]
+        if others and read and recognize(str(others[0])) == WIKI:
+            raise UserError(
+                f"{key}.path: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) beside "
+                f"{len(files)} files of another kind; give a pattern for one kind, e.g. {folder}/**/wiki_*"
+            )
+    unread = [file for file in files if file.resolve() not in read]
     if read and unread:
         raise UserError(
             f"{key}.path: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
             f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
             f"the same ending; to read all files give a pattern, e.g. {folder}/**/*{unread[0].suffix}"
         )
+
+
+def is_data(file: Path) -> bool:
+    """Whether a file of a folder may hold data: it is not hidden and does not describe the folder."""
+    is_hidden = any(part.startswith((".", "__")) for part in file.parts)
+    return not is_hidden and not file.name.startswith("dataset_") and file.name not in ("README.md", "config.json")
 
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:
@@ -306,7 +374,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
     except FileNotFoundError:
         known = ", ".join(READERS)
         raise UserError(f"{key}.path: {path} contains no data file; known endings: {known}") from None
-    except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError) as error:
+    except (DatasetsError, EOFError, OSError, RuntimeError, StopIteration, TypeError, ValueError, zlib.error) as error:
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__
             raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
@@ -314,28 +382,59 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {reason}") from None
 
 
-def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any]:
-    """The `datasets` builder for files of one kind, and its arguments."""
-    endings = {ending(Path(file)) for file in files}
-    if unknown := sorted(endings - READERS.keys()):
-        file = next(file for file in files if ending(Path(file)) == unknown[0])
+def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str], str]:
+    """The files that are not empty, and what they are: an ending of READERS, or WIKI.
+
+    Raises UserError for files of several kinds, and for those that cannot be read.
+    """
+    kinds = {file: kind_of(file, key) for file in files}
+    full = [file for file in files if kinds[file] != EMPTY]
+    distinct = sorted({kinds[file] for file in full})
+    if not distinct:
+        raise UserError(f"{key}.path: {path} is empty")
+    if len(distinct) > 1:
+        raise UserError(f"{key}.path: files of several kinds ({', '.join(distinct)}); give one pattern for each kind")
+    (kind,) = distinct
+    if kind == WIKI or any(ending(Path(file)) not in READERS for file in full):
+        log_once(f"{key}: {path} is read as {CONTENTS[kind]}, which its content shows")
+    return full, kind
+
+
+def kind_of(file: str, key: str) -> str:
+    """What a file is: an ending of READERS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
+    known = ending(Path(file))
+    if known in READERS and known != ".txt":
+        return known
+    content = recognize(file)
+    if known == ".txt":
+        return WIKI if content == WIKI else ".txt"
+    if content == BINARY:
         raise UserError(
-            f"{key}.path: {file} ends in {unknown[0]!r}; known endings: {', '.join(READERS)}, "
-            f"optionally followed by {' or '.join(COMPRESSIONS)}"
+            f"{key}.path: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
+            f"{', '.join(READERS)}, optionally followed by {', '.join(COMPRESSIONS)}"
         )
-    if len(endings) > 1:
+    if content == WIKI_DUMP:
         raise UserError(
-            f"{key}.path: files of several kinds ({', '.join(sorted(endings))}); give one pattern for each kind"
+            f"{key}.path: {file} is a wiki's XML dump; run WikiExtractor on it and give the folder that it writes"
         )
-    (kind,) = endings
-    options: dict[str, Any] = {"builder": READERS[kind], "data_files": files}
-    if options["builder"] == "csv":
-        options |= CSV_OPTIONS
-    if kind == ".tsv":
-        options["sep"] = "\t"
-    if kind == ".txt":
-        options["sample_by"] = text_unit
-    return options
+    return content
+
+
+def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
+    """Log one line where text files are read line by line and something else is plainly meant."""
+    if text_unit == "line" and (advice := advised_unit(files)):
+        unit, sign = advice
+        separated = "one a file" if unit == "document" else "separated by blank lines"
+        log_once(
+            f"warning: {key}.text_unit=line makes each line a document, but in {path} {sign}; "
+            f"set {key}.text_unit={unit} ({separated})"
+        )
+
+
+@cache
+def log_once(message: str) -> None:
+    """Log a message the first time that this process has it; a source is read several times."""
+    logger.warning(message)
 
 
 def holds_tsv(path: str) -> bool:

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 import bertpre.commands.prepare
 from bertpre.data import sample
+from bertpre.data.corpus import read_documents
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
@@ -53,6 +54,16 @@ def write_documents(file: Path, texts: list[str]) -> Path:
     return file
 
 
+def write_articles(folder: Path, texts: list[str]) -> Path:
+    """Files as WikiExtractor writes them, of some articles each."""
+    for number, text in enumerate(texts):
+        file = folder / "AABBCC"[number % 3 : number % 3 + 2] / f"wiki_{number // 9:02d}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as stream:
+            stream.write(f'<doc id="{number}" url="u" title="Title {number}">\nTitle {number}\n\n{text}\n\n</doc>\n')
+    return folder
+
+
 def prepared(run: Path) -> dict[str, Any]:
     return read_results(run)["prepare"]
 
@@ -63,6 +74,21 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(prepare: Prepare, work
     assert len(list((one / "data").glob("part-*.train.tokens.npy"))) > 5
     for folder in ("data", "tokenizer"):
         assert tree_hash(one / folder) == tree_hash(several / folder)
+
+
+def test_wikiextractor_folder_makes_the_bytes_of_its_articles(
+    prepare: Prepare, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_articles(tmp_path / "wiki", [document.text for document in sample.generate("articles", 60)])
+    texts = [document.text for document in read_documents(str(folder))]
+    assert len(texts) == 60
+    rows = write_documents(tmp_path / "rows.jsonl", texts)
+    blocks = prepare("blocks", f"corpus.path={folder}", "corpus.split=train", "prepare.workers=2")
+    lines = prepare("lines", f"corpus.path={rows}", "corpus.split=train", "prepare.workers=1")
+    assert f"corpus: {folder} is read as articles of WikiExtractor, which its content shows" in caplog.messages
+    assert prepared(blocks)["documents"] == 60 and len(list((blocks / "data").glob("part-*.train.tokens.npy"))) > 2
+    for name in ("data", "tokenizer"):
+        assert tree_hash(blocks / name) == tree_hash(lines / name)
 
 
 def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.duplicates import text_digests
+from bertpre.data.formats import WIKI, WikiArticles, recognize
 from bertpre.data.parts import CleanOptions, EncodedDocuments, clean_part, cut_into_parts
 from bertpre.data.store import load_shard, write_shard
 from bertpre.data.workspace import Part
@@ -26,6 +27,35 @@ def test_parts_hold_every_text_once_and_in_order(texts: list[str], characters: i
     assert all(size >= characters for size in sizes[:-1])
     assert len(parts) < 2 or sizes[-1] >= characters // 2
     assert all(parts)
+
+
+lines = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12).filter(
+    lambda line: line.strip() != "</doc>"
+)
+articles = st.lists(st.tuples(lines.map(str.strip), st.lists(lines, max_size=4)), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(articles, st.data(), st.integers(1, 40))
+def test_articles_are_never_cut_however_they_are_divided_into_files_and_parts(
+    articles: list[tuple[str, list[str]]], data: st.DataObject, characters: int
+) -> None:
+    files: list[list[str]] = [[]]
+    for title, text in articles:
+        if data.draw(st.booleans()):
+            files.append([])
+        body = "\n".join(text)
+        files[-1].append(f'<doc id="1" url="u" title="{title}">\n{title}\n\n{body}\n\n</doc>\n')
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name, f"wiki_{number:02d}") for number, blocks in enumerate(files)]
+        for path, blocks in zip(paths, files, strict=True):
+            path.write_text("".join(blocks), encoding="utf-8")
+        assert {recognize(str(path)) for path in paths if path.stat().st_size} == {WIKI}
+        read = [text for batch in WikiArticles(list(map(str, paths))).iter(3) for text in batch["text"]]
+    if all(title for title, _ in articles):
+        assert read == ["\n".join(text).strip() for _, text in articles]
+    assert len(read) == len(articles)
+    assert [text for part in cut_into_parts(iter(read), characters) for text in part] == read
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,5 +1,7 @@
 """Cleaning: plain text in NFC, without markup and wiki remnants."""
 
+import textwrap
+
 import pytest
 
 from bertpre.data.cleaning import clean_text
@@ -51,3 +53,35 @@ def test_markup_control_characters_and_white_space_are_removed(raw: str, clean: 
 )
 def test_wiki_remnants_are_removed(raw: str, clean: str) -> None:
     assert clean_text(raw) == clean
+
+
+PARAGRAPHS = [
+    "The lines of this paragraph are wrapped at the width of an old terminal, as in mail and in many books, and so the "
+    "end of a line says nothing about the end of a sentence. It was written by hand, which shows. A well-known trap "
+    "is a compound that is broken at its hyphen, and another is a short last line.",
+    "Poems and lists are not wrapped.",
+    "A second paragraph follows it, after a blank line, and it is long enough to be wrapped once or twice as well.",
+]
+
+
+@pytest.mark.parametrize("width", [50, 72, 79])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_wrapped_lines_are_joined(width: int, end: str) -> None:
+    wrapped = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in PARAGRAPHS)
+    assert clean_text(wrapped.replace("\n", end)) == "\n".join(PARAGRAPHS)
+    assert clean_text(textwrap.fill(PARAGRAPHS[0], width)) == PARAGRAPHS[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(PARAGRAPHS),
+        "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate:\nRough winds do shake",
+        "- flour, two hundred grams of it, or a little more\n- milk\n- eggs, three of them, and a pinch of salt",
+        "First name\nLast name\nstreet and number of the house\ntown",
+        "def main():\n    return 0",
+    ],
+    ids=["paragraphs", "poem", "list", "short lines", "code"],
+)
+def test_other_lines_are_kept_apart(text: str) -> None:
+    assert clean_text(text) == "\n".join(line.strip() for line in text.split("\n"))

@@ -1,9 +1,11 @@
 """The corpus: every kind of file gives the same documents, and messages name what is missing."""
 
+import bz2
 import gzip
 import itertools
 import json
 import random
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import pytest
 
 from bertpre.data import sample
 from bertpre.data.corpus import READERS, Document, read_documents
+from bertpre.data.formats import advised_unit
+from bertpre.data.sentences import split_sentences
 from bertpre.errors import UserError
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
@@ -183,15 +187,23 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
     [
         ("zero.csv", b"", "No columns to parse"),
         ("zero.jsonl", b"", "it is empty"),
-        ("header.csv", b"text,label\n", "its columns are none"),
+        ("header.csv", b"text,label\n", "it is empty"),
         ("broken.jsonl", b"{not json\n", "cannot be read: JSON parse error"),
         ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read"),
         ("broken.parquet", b"PAR1 is how it begins", "cannot be read: Parquet magic bytes not found"),
         ("ragged.csv", b'text,label\n"a,1\n', "cannot be read"),
+        ("empty", b"", "is empty"),
+        ("latin", "Fl\u00e5klypa".encode("latin-1"), "is neither text in UTF-8 nor"),
+        ("windows", "some words".encode("utf-16"), "is neither text in UTF-8 nor"),
+        ("wiki.xml", b'<mediawiki xmlns="x">\n<page>', "is a wiki's XML dump; run WikiExtractor on it"),
+        ("wiki_00", b'<doc id="1" url="u" title="A">\nA\n\nIts text', "ends inside the article 'A'"),
+        ("wiki_01", b'<doc id="1" url="u" title="A">\n</doc>\nmore', "has text outside of its <doc> blocks: 'more'"),
+        ("wiki_02.bz2", bz2.compress(b"text " * 999)[:30], "cannot be read: Compressed file ended before"),
+        ("wiki_03.gz", b"not compressed", "cannot be read: Not a gzipped file"),
         (
             "corpus.docx",
-            b"x",
-            "ends in '.docx'; known endings: .parquet, .jsonl, .json, .csv, .tsv, .txt, optionally",
+            b"PK\3\4\0\0 a zip archive",
+            "is neither text in UTF-8 nor a kind of file that is known by its ending: .parquet, .jsonl, .json, .csv, ",
         ),
     ],
 )
@@ -247,3 +259,134 @@ def test_a_parquet_file_with_other_columns_is_named(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train-00001-of-00002.parquet", ["two"], column="body")
     with pytest.raises(UserError, match=r"train-00001-of-00002.parquet has no column text"):
         list(read_documents(str(tmp_path)))
+
+
+ARTICLES = {  # as WikiExtractor writes them: its titles may contain quotes, its texts contain no markup
+    "Anarchism": "Anarchism is a philosophy.\nIt has a history.",
+    'The "Hot" Five': "A band.\n\nIt played &lt;doc id=1&gt; jazz.",
+    "A redirect": "",
+    "Last": 'Last\nword <doc id="7" url="u" title="Nested"> in a line.',
+}
+
+
+def wiki_blocks(articles: dict[str, str]) -> bytes:
+    """Articles as WikiExtractor writes them to a file."""
+    url = "https://en.wikipedia.org/wiki?curid=12"
+    blocks = (
+        f'<doc id="12" url="{url}" title="{title}">\n{title}\n\n{text}\n\n</doc>\n' for title, text in articles.items()
+    )
+    return "".join(blocks).encode()
+
+
+def wiki_json(articles: dict[str, str]) -> bytes:
+    """The same with its option --json."""
+    rows = ({"id": "12", "revid": "1", "url": "u", "title": title, "text": text} for title, text in articles.items())
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.mark.parametrize("write_articles", [wiki_blocks, wiki_json])
+@pytest.mark.parametrize("compression", ["", ".bz2"])
+def test_wikiextractor_output_is_read_by_content(
+    write_articles: Callable[[dict[str, str]], bytes],
+    compression: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    compress = bz2.compress if compression else bytes
+    items = list(ARTICLES.items())
+    for name, some in (("AA/wiki_00", items[:2]), ("AA/wiki_01", items[2:3]), ("AB/wiki_00", items[3:])):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / (name + compression)).write_bytes(compress(write_articles(dict(some))))
+    read = [[text.strip() for _, text in rows_of(path)] for path in (tmp_path, f"{tmp_path}/**/wiki_*")]
+    assert read == [list(ARTICLES.values())] * 2
+    kind = "articles of WikiExtractor" if write_articles is wiki_blocks else "JSON lines"
+    assert caplog.messages == [
+        f"corpus: {path} is read as {kind}, which its content shows" for path in (tmp_path, f"{tmp_path}/**/wiki_*")
+    ]
+
+
+def rows_of(path: Path | str, **options: str) -> list[tuple[str, str]]:
+    return [(document.id, document.text) for document in read_documents(str(path), **options)]
+
+
+def test_articles_in_a_text_file_are_recognized_too(tmp_path: Path) -> None:
+    (tmp_path / "wiki.txt").write_bytes(b"\xef\xbb\xbf" + wiki_blocks(ARTICLES).replace(b"\n", b"\r\n"))
+    for path in (tmp_path, tmp_path / "wiki.txt"):
+        assert [text.strip() for _, text in rows_of(path, text_unit="paragraph")] == list(ARTICLES.values())
+
+
+def test_files_without_a_known_ending_are_read_by_content(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "notes.md").write_text("One.\nTwo.\n")
+    (tmp_path / "Film [1999]").write_text("Three.\n")
+    (tmp_path / "_EMPTY").write_text("")
+    (tmp_path / "README.md").write_text("no data")
+    assert sorted(text for _, text in rows_of(tmp_path)) == ["One.", "Three.", "Two."]
+    assert rows_of(tmp_path / "notes.md", text_unit="document") == [("train/0", "One.\nTwo.\n")]
+    assert f"corpus: {tmp_path} is read as text, which its content shows" in caplog.messages
+    (tmp_path / "rows").write_text('{"text": "Four."}\n')
+    assert "files of several kinds (.jsonl, .txt)" in mistake(tmp_path)
+    (tmp_path / "rows").write_bytes(b"\0\1\2")
+    assert f"{tmp_path}/rows is neither text in UTF-8 nor" in mistake(tmp_path)
+
+
+def test_splits_are_read_in_names_without_an_ending_too(tmp_path: Path) -> None:
+    for name in ("train/a", "test/b"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(f"{name}\n")
+    assert rows_of(tmp_path, split="test+train") == [("test/0", "test/b"), ("train/0", "train/a")]
+    assert "corpus.split: " in mistake(tmp_path, split="dev") and "it has train, test" in mistake(tmp_path, split="dev")
+    (tmp_path / "other").write_text("text")
+    assert "1 of the 3 files" in mistake(tmp_path)
+
+
+def test_articles_beside_other_files_are_not_ignored(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("INFO: Preprocessing\n")
+    (tmp_path / "AA").mkdir()
+    (tmp_path / "AA" / "wiki_00").write_bytes(wiki_blocks(ARTICLES))
+    assert "holds articles of WikiExtractor (e.g. AA/wiki_00) beside 1 files of another kind" in mistake(tmp_path)
+
+
+REVIEWS = [item.text for item in sample.generate("train", 200)]
+ESSAYS = [item.text.split("\n") for item in sample.generate("articles", 40)]
+WRAPPED = ["\n\n".join(textwrap.fill(paragraph, 72) for paragraph in essay) for essay in ESSAYS]
+BY_SENTENCE = ["\n".join(split_sentences(review)) for review in REVIEWS]
+NOTES = [f"# Note {number}\n\n{text}\n\n- one point\n- another\n" for number, text in enumerate(REVIEWS[:5])]
+
+
+@pytest.mark.parametrize(
+    ("texts", "unit"),
+    [
+        (["\n\n".join(WRAPPED)], "paragraph"),
+        (WRAPPED, "document"),
+        (NOTES, "paragraph"),
+        (NOTES * 4, "document"),
+        (["\n\n".join(BY_SENTENCE)], "paragraph"),  # what google's create_pretraining_data reads
+        (["\n\n".join(BY_SENTENCE[start::25]) for start in range(25)], "paragraph"),
+        (["\n\n".join(f"{review}\n{review}" for review in REVIEWS)], "paragraph"),
+        (["\n\n".join(essay) + "\n\nThe end.\n\nSources." for essay in ESSAYS], "document"),
+        (["\n".join(REVIEWS)], None),
+        (["\n".join("" if number % 25 == 7 else review for number, review in enumerate(REVIEWS))], None),
+        (["\n\n".join(REVIEWS)], None),  # paragraphs and lines are the same
+        (["\n".join(BY_SENTENCE).replace("\n\n", "\n")], None),
+        (["\n".join(review[:72] for review in REVIEWS)], None),
+        (["\n".join(review[: 20 + 7 * number % 50].lower() for number, review in enumerate(REVIEWS))], None),
+        (["\n".join("日本語" * (5 + 7 * number % 30) + "。" for number in range(200))], None),
+        (["\n".join(f"#film {review[:90]}" for review in REVIEWS)], None),
+        (["one line"], None),
+    ],
+    ids=[
+        "wrapped", "wrapped files", "notes", "many notes", "google's format", "shards", "groups of lines", "essays",
+        "reviews", "missing reviews", "blank lines", "sentences", "truncated", "short", "Japanese", "hashtags", "one",
+    ],
+)  # fmt: skip
+def test_another_text_unit_is_advised_where_it_is_plainly_meant(
+    texts: list[str], unit: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+    found = advised_unit([str(file) for file in tmp_path.iterdir()])
+    assert (found and found[0]) == unit
+    next(iter(read_documents(str(tmp_path))), None)
+    advice = [message for message in caplog.messages if f"set corpus.text_unit={unit} (" in message]
+    assert len(advice) == len(caplog.messages) == (unit is not None)
+    assert next(iter(read_documents(str(tmp_path), text_unit="document"))) and len(caplog.messages) == len(advice)

@@ -1,0 +1,159 @@
+"""What local files hold, judged by their content: WikiExtractor's articles, JSON lines or text."""
+
+import codecs
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import IO, Any
+
+from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped
+from bertpre.data.sentences import split_sentences
+
+WIKI, JSON_LINES, TEXT, EMPTY, BINARY, WIKI_DUMP = "<doc> blocks", ".jsonl", ".txt", "empty", "binary", "dump"
+ARTICLE = re.compile(r'<doc id=.*?\btitle="(?P<title>.*)">\s*$')  # titles may contain quotes
+HEADING = re.compile(r"#{1,6} \S")
+HEAD_BYTES = 1 << 16
+SAMPLED_FILES = 20
+MANY_FILES = 20  # so many files are documents rather than shards, and enough of them to hold some out
+
+
+def open_file(file: str, mode: str, **options: Any) -> AbstractContextManager[IO[Any]]:
+    """Open a local file, decompressed by its ending."""
+    import fsspec
+
+    return fsspec.open(file, mode, compression="infer", **options)
+
+
+def read_head(file: str) -> bytes:
+    """The first bytes of a file, decompressed."""
+    with open_file(file, "rb") as stream:
+        return stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
+
+
+def recognize(file: str) -> str:
+    """What a file holds, by its first bytes: WIKI, JSON_LINES, TEXT, EMPTY, BINARY or WIKI_DUMP."""
+    head = read_head(file)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head).lstrip()  # the last character may be cut
+    except UnicodeDecodeError:
+        return BINARY
+    if "\0" in text:
+        return BINARY
+    if not text:
+        return TEXT if head else EMPTY
+    first, end, _ = text.partition("\n")
+    if ARTICLE.match(first):
+        return WIKI
+    if first.startswith("<mediawiki"):
+        return WIKI_DUMP
+    return JSON_LINES if is_json_object(first, is_complete=bool(end) or len(head) < HEAD_BYTES) else TEXT
+
+
+def is_json_object(line: str, is_complete: bool) -> bool:
+    """Whether a line is a JSON object, or looks like the start of one."""
+    if not is_complete:
+        return re.match(r'\{\s*"[^"]*"\s*:', line) is not None
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class WikiArticles:
+    """Files that WikiExtractor wrote, as a table with one row per `<doc>` block.
+
+    Titles are dropped, as headings were for BERT; WikiExtractor's JSON lines have them in a column of their own.
+    """
+
+    files: list[str]
+    column_names: tuple[str, ...] = ("text",)
+    features: None = None
+
+    def select_columns(self, columns: list[str]) -> "WikiArticles":
+        """The same table: it has one column."""
+        return self
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
+        """Batches of articles."""
+        articles = chain.from_iterable(map(read_articles, self.files))
+        while texts := list(islice(articles, batch_size)):
+            yield {"text": texts}
+
+
+def read_articles(file: str) -> Iterator[str]:
+    """The texts of a file's `<doc>` blocks, without their titles.
+
+    Raises ValueError, which names the file, where it is not UTF-8, text is outside a block, or the last block is cut.
+    """
+    title: str | None = None  # of the block that is being read
+    lines: list[str] = []
+    try:
+        with open_file(file, "rt", encoding="utf-8-sig") as stream:
+            for line in stream:
+                if title is not None and line.rstrip() != "</doc>":
+                    lines.append(line)
+                elif title is not None:
+                    yield without_title(title, "".join(lines))
+                    title, lines = None, []
+                elif match := ARTICLE.match(line):
+                    title = match["title"]
+                elif line.strip():
+                    raise ValueError(f"{file} has text outside of its <doc> blocks: {line.strip()[:60]!r}")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: {error}") from None
+    if title is not None:
+        raise ValueError(f"{file} ends inside the article {title!r}: was its extraction interrupted?")
+
+
+def without_title(title: str, text: str) -> str:
+    """An article's text without its first line, where that is the title."""
+    text = text.strip()
+    first, _, rest = text.partition("\n")
+    return rest.lstrip() if first.strip() == title.strip() else text
+
+
+def advised_unit(files: list[str]) -> tuple[str, str] | None:
+    """The unit that is plainly meant in text files, and the sign of it; None where a line may be a document.
+
+    Judged by the beginnings of some files: lines wrapped at a fixed width, Markdown headings, blank lines that separate
+    groups of lines, or many short files of several paragraphs.
+    """
+    some = files[:: math.ceil(len(files) / SAMPLED_FILES)]
+    blocks = [block for file in some for block in first_blocks(file)]
+    lines = list(chain.from_iterable(blocks))
+    if len(blocks) < 3:
+        return None
+    larger = "document" if len(files) >= MANY_FILES else "paragraph"
+    blocks_per_line = len(blocks) / len(lines)
+    if is_wrapped(blocks, least_pairs=10):
+        return larger, "lines are wrapped at a fixed width"
+    headings = sum(HEADING.match(line) is not None for line in lines)
+    if headings >= max(3, 0.01 * len(lines)) and blocks_per_line > 0.1:
+        return larger, "there are Markdown headings"
+    if 2 * sum(len(block) > 1 for block in blocks) < len(blocks):  # a line is a paragraph: a text, or part of one
+        are_short = larger == "document" and all(os.path.getsize(file) < HEAD_BYTES for file in some)
+        has_paragraphs = are_short and len(blocks) >= 3 * len(some)
+        return ("document", "many short files have blank lines between paragraphs") if has_paragraphs else None
+    if blocks_per_line > 0.03 and are_sentences(lines):
+        return "paragraph", "each line is a sentence and blank lines separate documents"
+    # One text a line with a missing one here and there has few blank lines.
+    return (larger, "blank lines separate groups of lines") if blocks_per_line > 0.12 else None
+
+
+def first_blocks(file: str) -> list[list[str]]:
+    """The runs of lines without a blank line between them at the beginning of a text file."""
+    head = read_head(file)
+    text = head.decode(errors="replace")
+    return blocks_of_lines(text.rpartition("\n")[0] if len(head) == HEAD_BYTES else text)
+
+
+def are_sentences(lines: list[str]) -> bool:
+    """Whether most lines are exactly one sentence with its end mark."""
+    some = lines[:: math.ceil(len(lines) / 1000)]
+    return sum(len(split_sentences(line)) == 1 and ENDS_SENTENCE(line) is not None for line in some) > 0.8 * len(some)
