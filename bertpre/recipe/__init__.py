@@ -8,14 +8,18 @@ from bertpre.recipe.loading import (
     known_keys,
     load_recipe,
     shipped_recipes,
+    stored_recipe,
     to_yaml,
     type_parts,
+    with_absolute_paths,
 )
+from bertpre.recipe.paths import PATH_KEYS
 from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Source, Training, seconds
 
 __all__ = [
     "Finetune",
     "METRICS",
+    "PATH_KEYS",
     "Phase",
     "Recipe",
     "Section",
@@ -29,6 +33,8 @@ __all__ = [
     "load_recipe",
     "seconds",
     "shipped_recipes",
+    "stored_recipe",
     "to_yaml",
     "type_parts",
+    "with_absolute_paths",
 ]
