@@ -1,6 +1,7 @@
 """The recipe: one YAML file with everything a run needs."""
 
 from bertpre.recipe.loading import (
+    Overrides,
     differences,
     fields,
     flatten,
@@ -19,6 +20,7 @@ from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Sou
 __all__ = [
     "Finetune",
     "METRICS",
+    "Overrides",
     "PATH_KEYS",
     "Phase",
     "Recipe",
