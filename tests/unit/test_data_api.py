@@ -357,8 +357,8 @@ class Noting(DataCollatorForPretraining):
         return super().__call__(examples)
 
 sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-arguments = TrainingArguments(folder, num_train_epochs=2, per_device_train_batch_size=4, use_cpu=True, disable_tqdm=True,
-    save_strategy="no", train_sampling_strategy="sequential", dataloader_drop_last=True)
+arguments = TrainingArguments(folder, num_train_epochs=2, per_device_train_batch_size=4, dataloader_drop_last=True,
+    use_cpu=True, disable_tqdm=True, save_strategy="no", train_sampling_strategy="sequential")
 pairs = SegmentPairDataset(store, 32, split="validation")
 model = BertForPreTraining(BertConfig(vocab_size=512, **sizes))
 trainer = Trainer(model, arguments, Noting(store.tokenizer, 32), pairs)
