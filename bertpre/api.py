@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertpre.errors import UserError
@@ -70,7 +71,7 @@ class Run:
         self.part("finetuned")
         return TextClassifier(*load_any_classifier(str(self.folder)))
 
-    def part(self, name: str) -> os.PathLike[str]:
+    def part(self, name: str) -> Path:
         """A folder in the run; raises UserError where it is not there yet."""
         if not (self.folder / name).is_dir():
             stage = {"model": "pretrain"}.get(name, "finetune")

@@ -27,9 +27,9 @@ def read_texts(
     file. Raises UserError where the source, split or column does not exist or cannot be read.
     """
     if isinstance(source, str | os.PathLike):
-        place = os.fspath(source)
-        read = read_documents(place, name, split, text_column, limit, "source", text_unit, streaming)
-        yield from (document.text for document in read)
+        options: dict[str, Any] = {"text_column": text_column, "text_unit": text_unit, "limit": limit}
+        documents = read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)
+        yield from (document.text for document in documents)
         return
     for number, row in enumerate(source):
         if number == limit:

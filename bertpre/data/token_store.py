@@ -69,7 +69,7 @@ class TokenStore:
         builder = StoreBuilder(
             folder=folder,
             sources=[GivenTexts(texts=texts)],
-            tokenizer=TokenizerOptions(vocab_size, lowercase, LONGEST, path=path),
+            tokenizer=TokenizerOptions(vocab_size=vocab_size, lowercase=lowercase, max_length=LONGEST, path=path),
             validation_fraction=validation_fraction,
             seed=seed,
             held_out=GivenTexts(texts=held_out),

@@ -45,14 +45,18 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
 
 def stored_recipe(folder: Path, prefer_near: bool = False) -> Recipe:
     """The recipe in a run directory, with its paths followed to where they are now, as in `follow_move`."""
-    values = follow_move(read_yaml(folder / "recipe.yaml"), folder, prefer_near)
-    return validated(make_local_paths_absolute(values), "recipe.yaml")
+    return validated(stored_values(folder, prefer_near), str(folder / "recipe.yaml"))
+
+
+def stored_values(folder: Path, prefer_near: bool = False) -> dict[str, Any]:
+    """The values of `stored_recipe`, unchecked: another version may have written them."""
+    return make_local_paths_absolute(follow_move(read_yaml(folder / "recipe.yaml"), folder, prefer_near))
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with the absolute paths of its local files; those that its run directory knows need not be here."""
     folder = Path(recipe.output_dir)
-    stored = stored_recipe(folder).model_dump() if (folder / "recipe.yaml").is_file() else None
+    stored = stored_values(folder) if (folder / "recipe.yaml").is_file() else None
     return Recipe.model_validate(make_local_paths_absolute(recipe.model_dump(), stored))
 
 
