@@ -1,5 +1,7 @@
 """The error for a user's mistake, and how other errors are quoted in it."""
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """A user's mistake; the message names the key or file and the remedy. The command line exits with status 2."""
@@ -8,3 +10,9 @@ class UserError(Exception):
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or the name of its class if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def refuse_unknown(argument: str, value: object, choices: Sequence[str]) -> None:
+    """Raise UserError where an argument's value is not one of the choices."""
+    if value not in choices:
+        raise UserError(f"{argument}: {value!r} is not one of {', '.join(choices)}")

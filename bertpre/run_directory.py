@@ -1,4 +1,7 @@
-"""The run directory: one folder per recipe, claimed before anything is written; it records finished stages."""
+"""The run directory: one folder per recipe, claimed before anything is written; it records finished stages.
+
+A run can be used from any directory, and moved: the recipe in it has absolute paths, and loading it follows the move.
+"""
 
 import functools
 import json
@@ -14,7 +17,7 @@ except ImportError:  # Windows
 
 from bertpre.errors import UserError
 from bertpre.files import write_text
-from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
+from bertpre.recipe import Recipe, differences, load_recipe, stored_recipe, to_yaml, with_absolute_paths
 
 ARTEFACTS = {
     "prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.parquet",
@@ -41,6 +44,7 @@ def claim(recipe: Recipe) -> Path:
     Raises UserError for a folder that cannot be written, that is not a run directory, or that belongs to another
     recipe. A key may still change until the first stage that reads it begins; those in `FREE` may always change.
     """
+    recipe = with_absolute_paths(recipe)  # the run can then be used from any directory
     folder = Path(recipe.output_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,13 +62,15 @@ def claim(recipe: Recipe) -> Path:
         raise UserError(
             f"output_dir: {folder} is neither empty nor a run directory; give an empty folder with output_dir=FOLDER"
         )
-    write_text(kept, to_yaml(recipe))
+    write_text(kept, to_yaml(recipe.model_copy(update={"output_dir": os.path.abspath(folder)})))
     return folder
 
 
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     """Raise UserError where a key has changed that a finished or begun stage has read."""
-    changed = differences(load_recipe(str(kept), [f"output_dir={json.dumps(recipe.output_dir)}"]), recipe)
+    # Of a project that was copied with its run, a path may mean the original's file or the copy's.
+    one, other = (differences(stored_recipe(kept.parent, prefer_near), recipe) for prefer_near in (False, True))
+    changed = [key for key in one if key in other]
     binding = [key for key in changed if key.split(".")[0] in FIRST_READER and key not in FREE]
     stages = list(ARTEFACTS)
     begun = [stage for stage, artefact in ARTEFACTS.items() if (kept.parent / artefact).exists()]
@@ -122,7 +128,7 @@ def model_of(name: str, part: str = "model") -> str:
 
 
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:
-    """A run's folder and its recipe; raises UserError where the folder is not a run directory."""
+    """A run's folder and its recipe, wherever it is now; raises UserError where it is not a run directory."""
     folder = Path(folder)
     if not (folder / "recipe.yaml").is_file():
         raise UserError(f"{folder}: is not a run directory, it has no recipe.yaml")

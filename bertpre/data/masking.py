@@ -1,6 +1,7 @@
 """The collator: pairs -> a padded batch with 80/10/10 masks, which depend only on (seed, epoch, example)."""
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.randomness import uniform
 from bertpre.data.sampler import Example
 from bertpre.data.tokenizer import SPECIAL_TOKENS, maskable_ids
+from bertpre.errors import UserError, refuse_unknown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
 NOT_A_CANDIDATE = 2.0  # choice number above all others, which are below 1
 SPAN_STOP, LONGEST_SPAN = 0.2, 10  # as in SpanBERT
+LABEL_OF_UNLABELLED = {"nsp": 1, "sop": 0, "none": None}  # by kind: of a pair whose form would reveal the label
 
 
 class MaskingCollator:
@@ -169,6 +172,55 @@ class MaskingCollator:
         is_first = np.diff(chosen, axis=1, prepend=False) & chosen
         first = np.maximum.accumulate(np.where(is_first, np.arange(self.max_length), 0), axis=1)
         return np.take_along_axis(first, positions, 1)
+
+
+class DataCollatorForPretraining:
+    """Examples of the pair datasets -> a masked batch for any model of transformers.
+
+    Arguments as of MaskingCollator; `max_length` and `kind` are those of the dataset. The masks are a function of
+    (seed, epoch, pair): they change with the dataset's `set_epoch`, and not with workers, processes or batch sizes.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        max_length: int = 128,
+        *,
+        kind: Literal["nsp", "sop", "none"] = "nsp",
+        masked_lm_prob: float = 0.15,
+        masking: Literal["tokens", "words", "spans"] = "tokens",
+        mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
+        seed: int = 0,
+    ) -> None:
+        refuse_unknown("kind", kind, tuple(LABEL_OF_UNLABELLED))
+        refuse_unknown("masking", masking, ("tokens", "words", "spans"))
+        self.label_of_unlabelled = LABEL_OF_UNLABELLED[kind]
+        settings = {"masked_lm_prob": masked_lm_prob, "masking": masking, "mask_split": mask_split, "seed": seed}
+        self.collator = MaskingCollator.from_tokenizer(tokenizer, max_length, **settings)
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """A batch of B examples, padded to S = max_length.
+
+        input_ids, attention_mask, token_type_ids, labels: (B, S), int64; `labels` are -100 where nothing is predicted.
+        next_sentence_label: (B,), 1 for a random or swapped segment, 0 for a true one, -100 for a pair without a label;
+        with the kind `none` there is no such entry. If no pair of the batch had a label, each has its true one: the
+        mean over no label would be NaN. Raises UserError for an example longer than max_length.
+        """
+        longest = max(len(example.a) + len(example.b) + 2 + bool(len(example.b)) for example in examples)
+        if longest > self.collator.max_length:
+            raise UserError(
+                f"max_length: an example has {longest} tokens, this collator {self.collator.max_length}; "
+                "give dataset and collator the same max_length"
+            )
+        batch = self.collator(list(examples))
+        labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
+        batch["labels"] = labels.scatter(1, batch.pop("masked_positions"), batch["labels"])
+        label = batch["next_sentence_label"]
+        if self.label_of_unlabelled is None:
+            del batch["next_sentence_label"]
+        elif (label == IGNORE_INDEX).all():
+            label.fill_(self.label_of_unlabelled)
+        return batch
 
 
 def words_that_fit(length: np.ndarray, end: np.ndarray, wanted: np.ndarray) -> np.ndarray:

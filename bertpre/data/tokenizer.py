@@ -83,16 +83,17 @@ class Alphabet:
 
 
 def learn_tokenizer(
-    texts: Iterator[str],
-    vocab_size: int,
-    lowercase: bool,
-    max_length: int,
+    texts: Iterable[str],
+    vocab_size: int = 30528,
+    lowercase: bool = True,
+    max_length: int = 512,
     strip_accents: bool | None = None,
     character_coverage: float = COVERAGE,
     every: int = 1,
 ) -> "PreTrainedTokenizerBase":
     """Learn a WordPiece vocabulary (Wu et al. 2016, section 4.1, as Devlin et al. 2018 use it).
 
+    `max_length` is where the tokenizer cuts texts, in tokens.
     `strip_accents=None` follows `lowercase`, except for a text with marks that are letters: it keeps them.
     `character_coverage` is the fraction of the text's characters that become tokens. Characters are counted in all
     texts, words in every n-th (`every`). The size is a multiple of 64, padded with `[unused0]`, ... where a small
@@ -112,7 +113,7 @@ def learn_tokenizer(
     size = vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE
     with TemporaryDirectory() as folder:
         file = Path(folder) / "texts.txt"
-        found = write_texts(texts, file, every)
+        found = write_texts(iter(texts), file, every)
         if lowercase and strip_accents is None and found.has_letters_as_marks:
             strip_accents = False
         learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)

@@ -1,6 +1,7 @@
 """The recipe: one YAML file with everything a run needs."""
 
 from bertpre.recipe.loading import (
+    Overrides,
     differences,
     fields,
     flatten,
@@ -8,14 +9,19 @@ from bertpre.recipe.loading import (
     known_keys,
     load_recipe,
     shipped_recipes,
+    stored_recipe,
     to_yaml,
     type_parts,
+    with_absolute_paths,
 )
+from bertpre.recipe.paths import PATH_KEYS
 from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Source, Training, seconds
 
 __all__ = [
     "Finetune",
     "METRICS",
+    "Overrides",
+    "PATH_KEYS",
     "Phase",
     "Recipe",
     "Section",
@@ -29,6 +35,8 @@ __all__ = [
     "load_recipe",
     "seconds",
     "shipped_recipes",
+    "stored_recipe",
     "to_yaml",
     "type_parts",
+    "with_absolute_paths",
 ]

@@ -2,8 +2,9 @@
 
 import difflib
 import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,23 +13,66 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from bertpre.errors import UserError
+from bertpre.recipe.paths import follow_move, make_local_paths_absolute
 from bertpre.recipe.schema import Recipe, Section
 
+TRACES = ("results.json", "manifest.json", "metrics.jsonl", "data.partial", "data/manifest.json")  # what stages leave
+Overrides = Sequence[str] | Mapping[str, Any]
 
-def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
-    """Read a recipe and apply overrides.
 
-    `name` is a path or the name of a shipped recipe; `overrides` are `section.key=value`, values in YAML.
-    Raises UserError for a missing file, an unknown key or a bad value.
+def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | None = None, /, **keys: Any) -> Recipe:
+    """Read a recipe and apply overrides; paths of files and folders that exist become absolute.
+
+    `name` is a path, the name of a shipped recipe, a run directory, or a recipe to change. A run directory works from
+    anywhere, also after it was moved: `output_dir` is the directory itself. `overrides` are `section.key=value`, values
+    in YAML, or a mapping of dotted keys or nested sections; keyword arguments are further ones: `seed=1,
+    training={"max_steps": 100}`. Raises UserError for a missing file, an unknown key or a bad value.
     """
-    path = find_recipe(name)
-    values = read_yaml(path)
-    for override in overrides or []:
+    if isinstance(name, Recipe):
+        path, values = Path("recipe"), name.model_dump()
+    else:
+        path = find_recipe(os.fspath(name))
+        values = read_yaml(path)
+        if is_of_a_run(path, values):
+            follow_move(values, path.parent)
+    given = flatten(dict(overrides) | keys) if isinstance(overrides, Mapping) else flatten(keys)
+    for override in overrides if isinstance(overrides, Sequence) else ():
         apply_override(values, override)
+    for key, value in given.items():
+        set_key(values, key, os.fspath(value) if isinstance(value, os.PathLike) else value)
+    return with_absolute_paths(validated(values, path.name))
+
+
+def stored_recipe(folder: Path, prefer_near: bool = False) -> Recipe:
+    """The recipe in a run directory, with its paths followed to where they are now, as in `follow_move`."""
+    return validated(stored_values(folder, prefer_near), str(folder / "recipe.yaml"))
+
+
+def stored_values(folder: Path, prefer_near: bool = False) -> dict[str, Any]:
+    """The values of `stored_recipe`, unchecked: another version may have written them."""
+    return make_local_paths_absolute(follow_move(read_yaml(folder / "recipe.yaml"), folder, prefer_near))
+
+
+def with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe with the absolute paths of its local files; those that its run directory knows need not be here."""
+    folder = Path(recipe.output_dir)
+    stored = stored_values(folder) if (folder / "recipe.yaml").is_file() else None
+    return Recipe.model_validate(make_local_paths_absolute(recipe.model_dump(), stored))
+
+
+def is_of_a_run(path: Path, values: dict[str, Any]) -> bool:
+    """Whether a file is the recipe that a run directory keeps, and not one that somebody wrote there."""
+    here = path.parent
+    is_at_home = os.path.abspath(str(values.get("output_dir"))) == os.path.abspath(here)
+    return path.name == "recipe.yaml" and (is_at_home or any((here / trace).exists() for trace in TRACES))
+
+
+def validated(values: dict[str, Any], place: str) -> Recipe:
+    """The recipe of these values; raises UserError, which names the place and the keys."""
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise UserError("\n".join(f"{path.name}: {line}" for line in explain(error))) from None
+        raise UserError("\n".join(f"{place}: {line}" for line in explain(error))) from None
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -76,10 +120,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `section.key=value` in place; a number selects from a list (`training.phases.0.max_length=64`)."""
+    """Set one `section.key=value` in place, the value in YAML."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    set_key(values, key, value)
+
+
+def set_key(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set one dotted key in place; a number selects from a list (`training.phases.0.max_length`)."""
     *parents, last = key.split(".")
     target: Any = values
     for part in parents:
@@ -90,10 +143,6 @@ def apply_override(values: dict[str, Any], override: str) -> None:
             target = target[part]
         else:
             raise UserError(f"{key}: {part!r} is not a section")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = text
     if isinstance(target, list) and last.isdigit() and int(last) < len(target):
         target[int(last)] = value
     elif isinstance(target, dict):

@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from bertpre.recipe import Finetune, Recipe, Source, to_yaml
+from bertpre.recipe import PATH_KEYS, Finetune, Recipe, Source, to_yaml
 from bertpre.reporting.report import headline_rows
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
-PATHS = ("path", "init", "validation_path", "held_out", "output_dir")  # keys that may hold a path on this machine
+PATHS = (*PATH_KEYS, "output_dir")  # keys that may hold a path on this machine
 
 LOADING = """```python
 from transformers import pipeline

@@ -17,7 +17,7 @@ PACKAGE = Path(bertpre.__file__).parent
 HEAVY = ("torch", "transformers", "datasets", "accelerate", "numpy", "sklearn", "matplotlib", "wandb")
 FLOORS = [  # top to bottom; a folder or file may import those below its own floor, and files of its own folder
     {"__main__"},
-    {"cli"},
+    {"cli", "api"},
     {"commands", "launch"},
     {"reporting", "finetuning"},
     {"pretraining"},
@@ -123,8 +123,10 @@ def test_data_model_and_training_know_no_recipe_not_even_for_annotations(module:
     assert not [name for name in annotated(module) if room(name) == "recipe"]
 
 
-@pytest.mark.parametrize("module", sorted(name for name in FILES if room(name) not in {"__main__", "cli", "commands"}))
-def test_only_the_command_line_and_commands_import_commands(module: str) -> None:
+@pytest.mark.parametrize(
+    "module", sorted(name for name in FILES if room(name) not in {"__main__", "cli", "api", "commands"})
+)
+def test_only_the_command_line_the_python_interface_and_commands_import_commands(module: str) -> None:
     assert not [name for name in imported(module) if room(name) in {"cli", "commands"}]
 
 
@@ -149,6 +151,8 @@ def test_there_are_no_cycles() -> None:
 @pytest.mark.parametrize(
     "code",
     [
+        "import bertpre; dir(bertpre), bertpre.UserError, bertpre.load_recipe, bertpre.run, bertpre.open_run",
+        "import bertpre; bertpre.data.__all__, bertpre.model.__all__",
         "import bertpre.cli",
         "import bertpre.cli, bertpre.recipe, bertpre.run_directory",
         "import sys; sys.argv = ['bertpre', '--help']; from bertpre.cli import main; main()",

@@ -1,0 +1,111 @@
+"""The Python interface to whole runs: start one, or open one that exists."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertpre.errors import UserError
+from bertpre.recipe import Overrides, Recipe, load_recipe
+from bertpre.run_directory import load_run, read_results
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from bertpre.finetuning.inference import Classifier
+
+
+def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = None, /, **keys: Any) -> "Run":
+    """Run every unfinished stage of a recipe, as `bertpre run` does, and open the run.
+
+    Arguments as of `load_recipe`: `run("quickstart", output_dir="runs/first", training={"max_steps": 100})`.
+    Raises UserError for a mistake in the recipe or its data.
+    """
+    from bertpre.commands.run import run as run_stages
+
+    if not isinstance(recipe, Recipe) or overrides or keys:
+        recipe = load_recipe(recipe, overrides, **keys)
+    return Run(run_stages(recipe))
+
+
+def open_run(folder: str | os.PathLike[str]) -> "Run":
+    """Open a run directory, wherever it is; raises UserError where the folder is not one."""
+    return Run(folder)
+
+
+class Run:
+    """A run directory; its parts are read when they are first asked for.
+
+    Each part raises UserError as long as the stage that makes it has not finished.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder, self.recipe = load_run(os.path.abspath(folder))
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The results of the finished stages, by stage: `results["evaluate"]["accuracy"]`."""
+        return read_results(self.folder)
+
+    @cached_property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The tokenizer of the run, or of the model that it was fine-tuned from."""
+        from bertpre.finetuning.loading import load_own_tokenizer
+
+        own = self.folder / "tokenizer"
+        return load_own_tokenizer(str(own if own.is_dir() else self.part("finetuned")))
+
+    @cached_property
+    def model(self) -> "PreTrainedModel":
+        """The pretrained model with its heads, in evaluation mode: a `BertPreForPreTraining`."""
+        from bertpre.model.conversion import load_for_pretraining
+
+        return load_for_pretraining(str(self.part("model"))).eval()
+
+    @cached_property
+    def classifier(self) -> "TextClassifier":
+        """The fine-tuned model: `run.classifier(["A fine film."])`."""
+        from bertpre.finetuning.loading import load_any_classifier
+
+        self.part("finetuned")
+        return TextClassifier(*load_any_classifier(str(self.folder)))
+
+    def part(self, name: str) -> Path:
+        """A folder in the run; raises UserError where it is not there yet."""
+        if not (self.folder / name).is_dir():
+            stage = {"model": "pretrain"}.get(name, "finetune")
+            raise UserError(f"{self.folder}: has no {name}/ yet; run `bertpre {stage} {self.folder}`, or bertpre.run")
+        return self.folder / name
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}), finished: {', '.join(self.results) or 'nothing'}"
+
+
+class TextClassifier:
+    """A fine-tuned model that is called with texts; `model` and `tokenizer` are those of transformers."""
+
+    def __init__(self, classifier: "Classifier", settings: Any) -> None:
+        self.classifier, self.reads_pairs = classifier, settings.text_pair_column is not None
+        self.model, self.tokenizer = classifier.model, classifier.tokenizer
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the model's logits."""
+        return self.classifier.task.classes
+
+    def __call__(self, texts: str | Sequence[str | tuple[str, str] | list[str]]) -> list[dict[str, Any]]:
+        """Predict for each text what `bertpre predict --json` prints, without the text.
+
+        For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
+        `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for
+        the task `tokens` a string or a list of words. Raises UserError for single texts where pairs are read.
+        """
+        from bertpre.commands.predict import as_examples, named_prediction
+
+        given: list[str | tuple[str, ...] | list[str]] = [texts] if isinstance(texts, str) else list(texts)
+        if not given:
+            return []
+        task = self.classifier.task
+        outputs = self.classifier.predict(as_examples(given, task, self.reads_pairs))
+        return [named_prediction(task, text, output) for text, output in zip(given, outputs, strict=True)]

@@ -1,0 +1,60 @@
+"""Documents for the Python interface: from files, folders, patterns, the Hub and the sample, or from memory."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bertpre.data.corpus import Document, TextSource, read_documents
+from bertpre.errors import UserError
+
+
+def read_texts(
+    source: str | os.PathLike[str] | Iterable[str | Mapping[str, Any]],
+    *,
+    name: str | None = None,
+    split: str = "train",
+    text_column: str = "text",
+    text_unit: Literal["line", "paragraph", "document"] = "line",
+    limit: int | None = None,
+    streaming: bool = False,
+) -> Iterator[str]:
+    """Read documents one by one, without holding them in memory.
+
+    `source` is a file or folder (Parquet, JSON lines, CSV, TSV, text), a pattern such as `notes/**/*.txt`, a Hub id,
+    `sample` for the embedded corpus, or an iterable of strings or of rows with `text_column`, such as a dataset of the
+    library `datasets`. `name` is the configuration of a Hub dataset. `text_unit` is what one document is in a text
+    file. Raises UserError where the source, split or column does not exist or cannot be read.
+    """
+    if isinstance(source, str | os.PathLike):
+        options: dict[str, Any] = {"text_column": text_column, "text_unit": text_unit, "limit": limit}
+        documents = read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)
+        yield from (document.text for document in documents)
+        return
+    for number, row in enumerate(source):
+        if number == limit:
+            return
+        text = row.get(text_column) if isinstance(row, Mapping) else row
+        if not isinstance(text, str):
+            raise UserError(f"source: row {number} holds {type(text).__name__}, not text; name the text's column")
+        yield text
+
+
+@dataclass(frozen=True)
+class GivenTexts(TextSource):
+    """Texts in memory as the source of a corpus; they are read once."""
+
+    path: str = "texts"
+    texts: Iterable[str] = ()
+
+    def __str__(self) -> str:
+        return "texts: the iterable"
+
+    def documents(self) -> Iterator[Document]:
+        """The texts, numbered; raises UserError for what is not a string."""
+        if isinstance(self.texts, str):
+            raise UserError("texts: is a single string; give an iterable of strings, or read_texts(path)")
+        for number, text in enumerate(self.texts):
+            if not isinstance(text, str):
+                raise UserError(f"texts: item {number} is {type(text).__name__}, not a string; use read_texts")
+            yield Document(str(number), text)

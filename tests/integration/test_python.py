@@ -1,0 +1,136 @@
+"""The Python interface to runs, and the code in docs/python.md, which runs (with less data)."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertpre
+import bertpre.data
+import bertpre.model
+from tests.helpers import copy_run
+
+DOCS = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+
+
+def test_the_three_paths_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    only_data, only_model, _ = BLOCKS
+    assert all(len(block.strip().splitlines()) < 15 for block in BLOCKS)
+    seen: dict[str, Any] = {}
+    exec(only_data.replace("limit=300", "limit=60").replace("range(2)", "range(1)"), seen)
+    assert set(seen["batch"]) == {
+        "input_ids", "attention_mask", "token_type_ids", "labels", "next_sentence_label",
+    }  # fmt: skip
+    assert (tmp_path / "my-store/data/manifest.json").is_file()
+    exec(only_model.replace("max_steps=20", "max_steps=2"), {})
+    model = bertpre.model.BertPreForMaskedLM.from_pretrained(tmp_path / "my-model")
+    assert model.config.architecture == "modern"
+
+
+def test_a_whole_run_as_in_the_docs(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_run, "runs/first")  # every stage is finished, so that the code takes no minutes
+    code = BLOCKS[2].replace('"quickstart"', repr(str(tiny_run.parent / "tiny.yaml")))
+    seen: dict[str, Any] = {}
+    exec(code.replace('training={"budget": "5m"}', 'training={"log_every": 5}'), seen)
+    out = capsys.readouterr().out
+    assert "evaluate: already finished, skipped" in out
+    assert sum(line.startswith(("positive", "negative")) for line in out.splitlines()) == 2
+    assert len(seen["tokenizer"]) == seen["model"].config.vocab_size
+    assert isinstance(seen["model"], bertpre.model.BertPreForPreTraining)
+    assert seen["classifier"].config.num_labels == 2
+    assert seen["run"].folder == tmp_path / "runs/first"
+    assert "log_every: 5" in Path("runs/first/recipe.yaml").read_text()
+
+
+def test_a_run_that_was_moved_is_opened_anywhere(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tiny_run, tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    run = bertpre.open_run("moved")
+    monkeypatch.chdir("/")
+    assert run.recipe.output_dir == str(run.folder) == str(tmp_path / "moved")
+    assert {"prepare", "pretrain", "finetune", "evaluate"} == set(run.results)
+    assert "evaluate" in repr(run)
+    inputs = run.tokenizer("A fine [MASK].", return_tensors="pt")
+    with torch.no_grad():
+        assert torch.isfinite(run.model(**inputs).prediction_logits).all()
+    assert not run.model.training
+
+
+def test_the_classifier_answers_as_the_command_does(tiny_run: Path) -> None:
+    classifier = bertpre.open_run(tiny_run).classifier
+    assert isinstance(classifier, bertpre.TextClassifier)
+    assert classifier.classes == ("negative", "positive")
+    (one,) = classifier("A fine film.")
+    assert set(one) == {"label", "probability", "probabilities"}
+    assert one["probability"] == max(one["probabilities"].values())
+    assert classifier(["Dull.", "A fine film."])[1]["probability"] == pytest.approx(one["probability"], abs=1e-5)
+    assert classifier([]) == []
+
+
+def test_parts_that_are_not_there_yet(tiny_run: Path, tmp_path: Path) -> None:
+    run = bertpre.Run(copy_run(tiny_run, tmp_path / "run", "prepare"))
+    for part, stage in (("model", "pretrain"), ("classifier", "finetune")):
+        with pytest.raises(bertpre.UserError, match=f"yet; run `bertpre {stage} {tmp_path}/run`"):
+            getattr(run, part)
+    assert len(run.tokenizer) == 512
+    with pytest.raises(bertpre.UserError, match="is not a run directory"):
+        bertpre.open_run(tmp_path)
+
+
+def test_a_run_keeps_its_recipe(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run, tmp_path / "run")
+    recipe = bertpre.load_recipe(tiny_run)
+    assert isinstance(recipe, bertpre.Recipe)
+    assert recipe.output_dir == str(tiny_run)
+    with pytest.raises(bertpre.UserError, match="another recipe, which differs in seed"):
+        bertpre.run(recipe, {"seed": 9}, output_dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (["training.max_steps=9", "seed=3", "finetune=null"],),
+        ({"training.max_steps": 9, "seed": 3, "finetune": None},),
+        ({"training": {"max_steps": 9}, "seed": 3, "finetune": None},),
+    ],
+)
+def test_overrides_are_lines_or_mappings(arguments: tuple[Any, ...]) -> None:
+    recipe = bertpre.load_recipe("quickstart", *arguments)
+    assert recipe == bertpre.load_recipe("quickstart", training={"max_steps": 9}, seed=3, finetune=None)
+    assert (recipe.training.max_steps, recipe.seed, recipe.finetune) == (9, 3, None)
+    assert recipe.training.learning_rate == bertpre.load_recipe("quickstart").training.learning_rate
+    assert bertpre.load_recipe(recipe, seed=4).training == recipe.training
+    with pytest.raises(bertpre.UserError, match="unknown key 'training.max_step'; did you mean 'training.max_steps'"):
+        bertpre.load_recipe("quickstart", training={"max_step": 9})
+
+
+@pytest.mark.parametrize("module", [bertpre, bertpre.data, bertpre.model], ids=lambda module: module.__name__)
+def test_every_public_name_is_there_typed_for_editors_and_shown(module: Any) -> None:
+    source = Path(module.__file__).read_text(encoding="utf-8").partition("if TYPE_CHECKING:")[2].partition("__all__")[0]
+    for name in module.__all__:
+        assert getattr(module, name).__doc__, name
+        assert re.search(rf"\b{name}\b", source), f"{name} is not imported for type checkers"
+        assert re.search(rf"\b{name}\b", DOCS), f"{name} is not in docs/python.md"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_notebooks_complete_the_names() -> None:
+    assert set(bertpre.__all__) <= set(dir(bertpre))
+    assert set(bertpre.data.__all__) <= set(dir(bertpre.data))
+
+
+def test_type_checkers_read_the_types() -> None:
+    package = Path(bertpre.__file__).parent
+    assert (package / "py.typed").is_file()
+    assert '"py.typed"' in (package.parent / "pyproject.toml").read_text()

@@ -1,0 +1,383 @@
+"""bertpre.data by itself: texts, stores, datasets of pairs and the collator, in a DataLoader and in Trainer."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    Trainer,
+    TrainingArguments,
+)
+
+import bertpre
+import bertpre.data
+from bertpre.data import (
+    DataCollatorForPretraining,
+    Example,
+    SegmentPairDataset,
+    SegmentPairIterableDataset,
+    TokenStore,
+    learn_tokenizer,
+    load_tokenizer,
+    read_texts,
+)
+from bertpre.data.masking import MaskingCollator
+from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining
+
+LENGTH = 32
+SIZES: dict[str, Any] = {
+    "vocab_size": 512, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return list(read_texts("sample", split="train+articles", limit=40))
+
+
+@pytest.fixture(scope="module")
+def store(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    folder = tmp_path_factory.mktemp("api") / "store"
+    return TokenStore.build(folder, texts, vocab_size=512, validation_fraction=0.1)
+
+
+@pytest.fixture
+def collate(store: TokenStore) -> DataCollatorForPretraining:
+    return DataCollatorForPretraining(store.tokenizer, LENGTH)
+
+
+def keys(dataset: Any) -> list[tuple[int, int]]:
+    return [example.key for example in dataset]
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---- texts and stores ------------------------------------------------------------------------------------------------
+
+
+def test_texts_from_files_patterns_rows_and_strings(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n\nthree\n")
+    (tmp_path / "b.csv").write_text("body\nfour\n")
+    assert list(read_texts(tmp_path / "a.txt", text_unit="paragraph")) == ["one\ntwo", "three\n"]
+    assert list(read_texts(f"{tmp_path}/*.txt", limit=1)) == ["one"]
+    assert list(read_texts(tmp_path / "b.csv", text_column="body")) == ["four"]
+    assert list(read_texts(["five", {"text": "six"}, "seven"], limit=2)) == ["five", "six"]
+    for source, message in ((["a", 3], "row 1 holds int, not text"), (tmp_path / "c.csv", "source.path: .*c.csv")):
+        with pytest.raises(bertpre.UserError, match=message):
+            list(read_texts(source))  # type: ignore[arg-type]
+
+
+def test_a_store_is_built_once_and_opened_again(store: TokenStore, texts: list[str]) -> None:
+    again = TokenStore(store.folder)
+    assert (again.documents, again.tokens) == (store.documents, store.tokens)
+    assert again.documents == len(texts)
+    assert again.tokenizer.get_vocab() == store.tokenizer.get_vocab()
+    assert len(store.tokenizer) == 512
+    assert "80 documents" in repr(again)
+    with pytest.raises(bertpre.UserError, match=r"open it with TokenStore\("):
+        TokenStore.build(store.folder, texts)
+    with pytest.raises(bertpre.UserError, match="no prepared data"):
+        TokenStore(store.folder / "data")
+
+
+def test_a_store_with_a_tokenizer_that_exists_and_without_held_out_texts(texts: list[str], tmp_path: Path) -> None:
+    tokenizer = learn_tokenizer(texts, vocab_size=256)
+    store = TokenStore.build(tmp_path / "a", texts, tokenizer=tokenizer, held_out=texts[:10], validation_fraction=0.1)
+    assert store.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert store.documents == len(texts) - 10
+    other = TokenStore.build(tmp_path / "b", texts, tokenizer=store.folder / "tokenizer", validation_fraction=0.1)
+    assert load_tokenizer(other.folder / "tokenizer").get_vocab() == tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": "one text"}, "texts: is a single string"),
+        ({"texts": ["a", 1]}, "texts: item 1 is int"),
+        ({"texts": []}, "texts: the iterable contains no text"),
+        ({"vocab_size": 64}, "^vocab_size: 64 is too small"),
+        ({"tokenizer": "/nowhere"}, "^tokenizer: no tokenizer in '/nowhere'"),
+        ({"validation_fraction": 1e-9}, "^validation_fraction: .* leaves fewer than two documents"),
+    ],
+)
+def test_a_store_that_cannot_be_built(
+    arguments: dict[str, Any], message: str, texts: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(bertpre.UserError, match=message):
+        TokenStore.build(tmp_path / "store", **{"texts": texts, "vocab_size": 512} | arguments)
+    assert not (tmp_path / "store" / "data").exists()
+
+
+def test_a_damaged_store_is_refused_when_a_dataset_opens_it(texts: list[str], tmp_path: Path) -> None:
+    store = TokenStore.build(tmp_path / "store", texts, vocab_size=512, validation_fraction=0.1)
+    file = next((tmp_path / "store/data").glob("*.train.tokens.npy"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(bertpre.UserError, match="missing or damaged"):
+        SegmentPairDataset(TokenStore(store.folder), LENGTH)
+
+
+# ---- datasets --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["nsp", "sop", "none"])
+def test_the_map_style_dataset_has_every_pair_of_an_epoch_once(kind: Any, store: TokenStore) -> None:
+    dataset = SegmentPairDataset(store, LENGTH, kind=kind)
+    assert len(dataset) == len(set(keys(dataset))) == len(list(dataset))
+    assert isinstance(dataset[0], Example)
+    assert dataset[-1].key == dataset[len(dataset) - 1].key
+    assert keys(dataset) != sorted(keys(dataset))
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+    assert {example.is_random_next for example in dataset} <= {-100} | ({0, 1} if kind != "none" else set())
+
+
+def test_another_epoch_or_seed_gives_other_pairs_and_as_many(store: TokenStore) -> None:
+    dataset = SegmentPairDataset(store, LENGTH)
+    first, length = keys(dataset), len(dataset)
+    dataset.set_epoch(1)
+    second = keys(dataset)
+    assert {epoch for epoch, _ in second} == {1}
+    assert len(second) == len(dataset) == length
+    assert [index for _, index in first] != [index for _, index in second]
+    dataset.set_epoch(0)
+    assert keys(dataset) == first
+    other = SegmentPairDataset(store, LENGTH, seed=1)
+    assert [example.a.tolist() for example in other][:5] != [example.a.tolist() for example in dataset][:5]
+
+
+def test_the_validation_split_has_documents_of_its_own(store: TokenStore) -> None:
+    training, validation = (SegmentPairDataset(store, 128, split=split) for split in ("train", "validation"))
+    assert 0 < len(validation) < len(training)
+    (shard,) = store.shards("validation")
+    assert all(np.shares_memory(example.a, shard.tokens) for example in validation)
+    assert not any(np.shares_memory(example.a, shard.tokens) for example in training)
+
+
+def test_the_iterable_dataset_has_the_same_pairs(store: TokenStore) -> None:
+    dataset, iterable = SegmentPairDataset(store, LENGTH), SegmentPairIterableDataset(store, LENGTH)
+    assert sorted(keys(iterable)) == sorted(keys(dataset))
+    iterable.set_epoch(3)
+    assert {epoch for epoch, _ in keys(iterable)} == {3}
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_processes_and_workers_divide_the_pairs(group: int, store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bertpre.data.datasets as module
+
+    monkeypatch.setattr(module, "SHARDS_PER_GROUP", group)
+    monkeypatch.setattr(store, "opened", {"train": store.shards("train") * 3})  # several groups, and copies of pairs
+    whole = keys(SegmentPairIterableDataset(store, LENGTH))
+
+    def read_by(rank: int, worker: int, workers: int) -> list[tuple[int, int]]:
+        info = type("Info", (), {"id": worker, "num_workers": workers})()
+        monkeypatch.setattr(module, "get_worker_info", lambda: info)
+        return keys(SegmentPairIterableDataset(store, LENGTH, rank=rank, world_size=3))
+
+    each = [sum((read_by(rank, worker, 2) for worker in range(2)), []) for rank in range(3)]
+    assert {len(part) for part in each} == {len(whole) // 3}
+    assert sorted(sum(each, [])) == sorted(whole[: len(whole) // 3 * 3])
+
+
+def test_workers_change_nothing_in_the_batches(store: TokenStore, collate: DataCollatorForPretraining) -> None:
+    dataset = SegmentPairDataset(store, LENGTH)
+    loaders = [DataLoader(dataset, 16, collate_fn=collate, num_workers=number) for number in (0, 2)]
+    alone, shared = (list(loader) for loader in loaders)
+    assert all(same(one, other) for one, other in zip(alone, shared, strict=True))
+    iterable = DataLoader(SegmentPairIterableDataset(store, LENGTH), 16, collate_fn=collate, num_workers=2)
+    assert sum(len(batch["labels"]) for batch in iterable) == len(dataset)
+
+
+def test_workers_that_persist_read_the_new_epoch(store: TokenStore, collate: DataCollatorForPretraining) -> None:
+    dataset = SegmentPairDataset(store, LENGTH)
+    loader = DataLoader(dataset, 16, collate_fn=collate, num_workers=1, persistent_workers=True)
+    first = list(loader)
+    dataset.set_epoch(1)
+    second = list(loader)
+    assert not same(first[0], second[0])
+    assert same(second[0], collate([dataset[index] for index in range(16)]))
+
+
+def test_a_pickled_dataset_is_small_and_the_same(store: TokenStore, collate: DataCollatorForPretraining) -> None:
+    dataset = SegmentPairDataset(store, LENGTH)
+    dataset.set_epoch(2)
+    before, content = keys(dataset), pickle.dumps(dataset)
+    assert len(content) < 10_000  # neither tokens nor plans
+    assert keys(pickle.loads(content)) == before
+    again = pickle.loads(pickle.dumps(collate))
+    assert same(again([dataset[0], dataset[1]]), collate([dataset[0], dataset[1]]))
+
+
+# ---- the collator ----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_the_shapes_and_names_of_stock_models(
+    store: TokenStore, collate: DataCollatorForPretraining
+) -> None:
+    examples = [SegmentPairDataset(store, LENGTH)[index] for index in range(12)]
+    batch = collate(examples)
+    shapes = {name: tuple(tensor.shape) for name, tensor in batch.items()}
+    assert shapes.pop("next_sentence_label") == (12,)
+    assert shapes == dict.fromkeys(("input_ids", "attention_mask", "token_type_ids", "labels"), (12, LENGTH))
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+    reference = MaskingCollator.from_tokenizer(store.tokenizer, LENGTH)
+    ids, _, _ = reference.layout(examples)
+    is_target = batch["labels"] != -100
+    assert torch.equal(batch["labels"][is_target], torch.from_numpy(ids)[is_target])
+    assert torch.equal(batch["input_ids"][~is_target], torch.from_numpy(ids)[~is_target])
+    compact = reference(examples)
+    assert is_target.sum() == (compact["labels"] != -100).sum()
+    assert torch.equal(batch["input_ids"], compact["input_ids"])
+    masked = [batch["input_ids"][row, place] for row, place in is_target.nonzero()]
+    assert 0.5 < np.mean([int(token) == store.tokenizer.mask_token_id for token in masked]) <= 1
+
+
+def test_masks_change_with_epoch_and_seed_only(store: TokenStore, collate: DataCollatorForPretraining) -> None:
+    example = SegmentPairDataset(store, LENGTH)[0]
+    later = Example(example.a, example.b, example.is_random_next, (1, example.key[1]))
+    one, other = collate([example]), collate([later])
+    assert not torch.equal(one["labels"], other["labels"])
+    assert torch.equal(one["labels"][0], collate([later, example])["labels"][1])
+    seeded = DataCollatorForPretraining(store.tokenizer, LENGTH, seed=1)([example])
+    assert not torch.equal(one["labels"], seeded["labels"])
+
+
+@pytest.mark.parametrize(("kind", "label"), [("nsp", 1), ("sop", 0), ("none", None)])
+def test_a_batch_without_any_label_has_a_finite_loss(kind: Any, label: int | None, store: TokenStore) -> None:
+    collate = DataCollatorForPretraining(store.tokenizer, LENGTH, kind=kind)
+    dataset = SegmentPairDataset(store, LENGTH, kind=kind)
+    unlabelled = [example for example in dataset if example.is_random_next == -100][:2]
+    labelled = [example for example in dataset if example.is_random_next != -100][:1]
+    batch = collate(unlabelled)
+    if label is None:
+        assert "next_sentence_label" not in batch
+        return
+    assert batch["next_sentence_label"].tolist() == [label] * 2
+    assert torch.isfinite(BertForPreTraining(BertConfig(**SIZES))(**batch).loss)
+    mixed = collate(unlabelled + labelled)["next_sentence_label"].tolist()
+    assert mixed == [-100, -100, labelled[0].is_random_next]
+
+
+def test_mistakes_name_the_argument(store: TokenStore) -> None:
+    with pytest.raises(bertpre.UserError, match=r"max_length: an example has \d+ tokens, this collator 16"):
+        DataCollatorForPretraining(store.tokenizer, 16)(list(SegmentPairDataset(store, LENGTH)))
+    for make, message in (
+        (lambda: SegmentPairDataset(store, split="test"), "split: 'test' is not one of train, validation"),  # type: ignore[arg-type]
+        (lambda: SegmentPairDataset(store, kind="x"), "kind: 'x' is not one of nsp, sop, none"),  # type: ignore[arg-type]
+        (lambda: DataCollatorForPretraining(store.tokenizer, masking="word"), "masking: 'word' is not one of tokens"),  # type: ignore[arg-type]
+        (lambda: DataCollatorForPretraining(store.tokenizer, kind="x"), "kind: 'x' is not"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(bertpre.UserError, match=message):
+            make()
+
+
+# ---- Trainer ---------------------------------------------------------------------------------------------------------
+
+
+class Noting(DataCollatorForPretraining):
+    """Notes the pairs of each batch."""
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        self.seen = [*getattr(self, "seen", []), *(example.key for example in examples)]
+        return super().__call__(examples)
+
+
+def trainer(model: torch.nn.Module, store: TokenStore, folder: Path, **arguments: Any) -> tuple[Trainer, Noting]:
+    collate = Noting(store.tokenizer, LENGTH)
+    settings = {"per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+    dataset = SegmentPairDataset(store, LENGTH, split="validation")
+    given = TrainingArguments(str(folder), **settings | arguments)
+    return Trainer(model, given, collate, train_dataset=dataset, eval_dataset=dataset), collate
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: BertForPreTraining(BertConfig(**SIZES)),
+        lambda: BertForMaskedLM(BertConfig(**SIZES)),
+        lambda: ModernBertForMaskedLM(ModernBertConfig(**SIZES, pad_token_id=0)),
+        lambda: BertPreForPreTraining(BertPreConfig(**SIZES)),
+        lambda: BertPreForMaskedLM(BertPreConfig(architecture="modern", **SIZES)),
+    ],
+)
+def test_trainer_takes_the_dataset_and_the_collator_as_they_are(model: Any, store: TokenStore, tmp_path: Path) -> None:
+    training, _ = trainer(model(), store, tmp_path, max_steps=2, prediction_loss_only=True)
+    assert 4 < training.train().training_loss < 9
+    assert 4 < training.evaluate()["eval_loss"] < 9
+
+
+@pytest.mark.parametrize("strategy", ["random", "sequential"])
+def test_trainer_advances_the_epoch(strategy: str, store: TokenStore, tmp_path: Path) -> None:
+    training, collate = trainer(
+        BertForMaskedLM(BertConfig(**SIZES)), store, tmp_path, num_train_epochs=2, train_sampling_strategy=strategy
+    )
+    training.train()
+    length = len(training.train_dataset)
+    assert [epoch for epoch, _ in collate.seen] == [0] * length + [1] * length
+    assert len(set(collate.seen)) >= 2 * length - 20  # a few repeat where epoch 1 has fewer pairs
+
+
+def test_gradient_accumulation_does_not_change_the_loss_of_our_models(store: TokenStore, tmp_path: Path) -> None:
+    losses = []
+    for micro, steps in ((8, 1), (2, 4)):
+        torch.manual_seed(0)
+        model = BertPreForPreTraining(BertPreConfig(**SIZES, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+        training, _ = trainer(
+            model, store, tmp_path, max_steps=1, per_device_train_batch_size=micro, gradient_accumulation_steps=steps,
+            train_sampling_strategy="sequential",
+        )  # fmt: skip
+        losses.append(training.train().training_loss)
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)  # the pairs' part is a mean of means
+
+
+TWO_PROCESSES = """
+import sys
+import torch
+from transformers import BertConfig, BertForPreTraining, Trainer, TrainingArguments
+from bertpre.data import DataCollatorForPretraining, SegmentPairDataset, TokenStore
+
+store, folder = TokenStore(sys.argv[1]), sys.argv[2]
+seen = []
+class Noting(DataCollatorForPretraining):
+    def __call__(self, examples):
+        seen.extend(example.key for example in examples)
+        return super().__call__(examples)
+
+sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+arguments = TrainingArguments(folder, num_train_epochs=2, per_device_train_batch_size=4, dataloader_drop_last=True,
+    use_cpu=True, disable_tqdm=True, save_strategy="no", train_sampling_strategy="sequential")
+pairs = SegmentPairDataset(store, 32, split="validation")
+model = BertForPreTraining(BertConfig(vocab_size=512, **sizes))
+trainer = Trainer(model, arguments, Noting(store.tokenizer, 32), pairs)
+trainer.train()
+weights = torch.cat([weight.flatten() for weight in trainer.model.parameters()])
+torch.save({"seen": seen, "weights": weights, "length": len(pairs)}, f"{folder}/rank-{arguments.process_index}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_of_trainer_divide_the_pairs_of_each_epoch(store: TokenStore, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TWO_PROCESSES)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [*launcher, str(tmp_path / "train.py"), str(store.folder), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    one, other = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
+    assert torch.equal(one["weights"], other["weights"])
+    seen = one["seen"] + other["seen"]
+    assert len(set(seen)) == len(seen)
+    per_epoch = one["length"] // 8 * 8
+    assert [sum(key[0] == epoch for key in seen) for epoch in (0, 1)] == [per_epoch, per_epoch]
