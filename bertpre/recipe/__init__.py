@@ -3,6 +3,7 @@
 from bertpre.recipe.loading import (
     differences,
     fields,
+    find_recipe,
     flatten,
     json_schema,
     known_keys,
@@ -23,6 +24,7 @@ __all__ = [
     "Training",
     "differences",
     "fields",
+    "find_recipe",
     "flatten",
     "json_schema",
     "known_keys",
