@@ -47,16 +47,15 @@ class Console:
         """Draw the live line: the stage, a bar where the share that is done (0 to 1) is known, and the text."""
         if not self.draws(stage):
             return
+        bar = "" if share is None else "{percentage:3.0f}% |{bar:10}| "
+        form, done = f"{stage} {bar}{text}", min(share or 0.0, 1.0)
         if self.line is None:
             from tqdm import tqdm
 
-            self.line = tqdm(total=1.0, leave=False, dynamic_ncols=True, file=sys.stderr)
-        bar = "" if share is None else "{percentage:3.0f}% |{bar:10}| "
-        self.line.bar_format = f"{{desc}} {bar}{{postfix}}"
-        self.line.n = min(share or 0.0, 1.0)
-        self.line.set_description_str(stage, refresh=False)
-        self.line.set_postfix_str(text, refresh=False)
-        self.line.refresh()
+            self.line = tqdm(total=1.0, initial=done, bar_format=form, leave=False, dynamic_ncols=True, file=sys.stderr)
+        else:
+            self.line.bar_format, self.line.n = form, done
+            self.line.refresh()
         self.stage, self.drawn = stage, time.monotonic()
 
     def erase(self) -> None:
@@ -95,16 +94,15 @@ def is_first_process() -> bool:
 
 def duration(seconds: float) -> str:
     """Seconds in words: `0.4 s`, `58 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`."""
-    if seconds < 0.95:
+    if 0.05 <= seconds < 0.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    place = next((number for number, (_, size) in enumerate(units) if whole >= size), len(units) - 1)
-    parts = []
-    for name, size in units[place : place + 2]:
-        count, whole = divmod(whole, size)
-        parts.append(f"{count} {name}")
-    return " ".join(parts if len(parts) == 1 or not parts[1].startswith("0 ") else parts[:1])
+    whole, units = round(seconds), {"d": 86400, "h": 3600, "min": 60, "s": 1}
+    counts = {}
+    for name, size in units.items():
+        counts[name], whole = divmod(whole, size)
+    names = [*units]
+    largest = next((place for place, name in enumerate(names) if counts[name]), len(names) - 1)
+    return " ".join(f"{counts[name]} {name}" for name in names[largest : largest + 2] if counts[name]) or "0 s"
 
 
 def scientific(value: float) -> str:

@@ -11,7 +11,7 @@ from bertpre.console import console
 from bertpre.finetuning.splits import read_further, read_parts, read_test
 from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting.report import closing_lines, write_report
+from bertpre.reporting.report import closing_lines, next_lines, write_report
 from bertpre.run_directory import claim, is_finished
 
 STAGES: dict[str, Callable[[Recipe], object]] = {
@@ -32,7 +32,7 @@ def run(recipe: Recipe) -> Path:
         else:
             stage(recipe)
     write_report(folder, recipe)
-    print("\n".join(closing_lines(folder)))
+    print("\n".join([*closing_lines(folder), *next_lines(folder, recipe)]))
     return folder
 
 

@@ -78,7 +78,7 @@ class MetricsLog:
         self.say(f"{'' if split == 'train' else f'{split} at '}step {step:,} ({min(progress, 1):.0%}): {text}")
         for filling in metrics.get("fillings", [])[:1]:
             guesses = ", ".join(filling["guesses"])
-            self.say(f"  {filling['sentence']!r}: {guesses} (answer: {filling['answer']})")
+            self.say(f'guesses for [MASK] in "{filling["sentence"]}": {guesses} (original: {filling["answer"]})')
 
     def in_words(self, metrics: Mapping[str, float]) -> Iterator[str]:
         """The metrics that people look at, each with its name and unit."""
