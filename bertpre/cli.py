@@ -39,7 +39,9 @@ def complete_override(incomplete: str) -> Iterator[str]:
     """The recipe's keys, for the shell's completion."""
     from bertpre.recipe import known_keys
 
-    return (f"{key}=" for key in known_keys() if key.startswith(incomplete))
+    keys = [key.replace("phases.", "phases.0.") for key in known_keys()]  # a list: its first entry stands for all
+    sections = {key.rpartition(".")[0] for key in keys} | {"training.phases"}
+    return (f"{key}=" for key in keys if key.startswith(incomplete) and key not in sections)
 
 
 def be_quiet(wanted: bool) -> None:

@@ -1,6 +1,7 @@
 """`bertpre show`: what a recipe means, before anything runs."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,8 @@ def show(recipe: Recipe | None) -> None:
     results = read_results(Path(recipe.output_dir))
     if results:
         print(f"\n# results in {recipe.output_dir}/results.json")
-        print(yaml.safe_dump(results, sort_keys=False, allow_unicode=True))
+        short = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.6g}"))
+        print(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
 
 
 def print_shipped() -> None:

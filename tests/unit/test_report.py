@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bertpre.recipe import load_recipe
 from bertpre.reporting import evaluation, page, report
-from bertpre.reporting.report import closing_lines, headline_rows, read_metrics
+from bertpre.reporting.report import closing_lines, headline_rows, next_lines, read_metrics
 
 MEASURED = {
     "accuracy": 0.75,
@@ -117,6 +118,26 @@ def test_closing_lines_name_the_files_that_exist(tmp_path: Path) -> None:
     lines = closing_lines(tmp_path)
     assert "  a <b> is [MASK].\n    -> <i>, bad (original: good)" in lines
     assert lines[-2:] == ["Files", f"  {tmp_path / 'results.json'}  (all results)"]
+
+
+def test_pairs_without_a_label_have_no_accuracy() -> None:
+    found, validation = results(), {"mlm_loss": 4.25, "mlm_accuracy": 0.3}
+    for extra in ({}, {"nsp_accuracy": 0.0, "nsp_pairs": 0, "nsp_interval": [0.0, 1.0], "nsp_majority_share": 0.0}):
+        found["pretrain"]["validation"] = validation | extra
+        assert dict(headline_rows(found))["NSP accuracy"] == "not measured: no validation pair has a label"
+    found["prepare"]["pairs_kind"] = "none"
+    found["pretrain"]["validation"] = validation
+    assert "NSP accuracy" not in dict(headline_rows(found))
+
+
+def test_the_next_commands_suit_the_run() -> None:
+    lines = "\n".join(next_lines(Path("runs/my films"), load_recipe("quickstart")))
+    assert "bertpre predict 'runs/my films' \"A fine film.\"" in lines
+    assert 'pipeline("text-classification", "runs/my films/finetuned", trust_remote_code=True)' in lines
+    assert "bertpre init own-text my.yaml" in lines
+    lines = "\n".join(next_lines(Path("runs/own"), load_recipe("own-text", ["corpus.path=x.txt", "finetune=null"])))
+    assert 'pipeline("fill-mask", "runs/own/model", trust_remote_code=True)' in lines
+    assert "predict" not in lines and "init" not in lines
 
 
 def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
