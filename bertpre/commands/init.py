@@ -1,6 +1,7 @@
 """`bertpre init`: a copy of a recipe, to edit."""
 
 import re
+import shlex
 from pathlib import Path
 
 from bertpre.errors import UserError, first_line
@@ -18,9 +19,10 @@ def init(recipe: str, file: str) -> None:
         raise UserError(f"{target}: exists already; give a new file")
     text = source.read_text(encoding="utf-8")
     schema = next(iter(shipped_recipes().values())).with_name("schema.json")
-    text = text.replace("$schema=./schema.json", f"$schema={schema}")
-    text = re.sub(r"(?m)^output_dir:.*$", f"output_dir: runs/{target.stem}", text, count=1)
-    text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b", rf"\1 {target}", text)
+    text = text.replace("$schema=./schema.json", f"$schema={schema.resolve().as_uri()}")
+    name, output_dir = shlex.quote(target.as_posix()), f"runs/{target.stem}"
+    text = re.sub(r"(?m)^output_dir:.*$", f"output_dir: {output_dir}", text, count=1)
+    text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b", rf"\1 {name}", text)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -28,8 +30,8 @@ def init(recipe: str, file: str) -> None:
         raise UserError(f"{target}: cannot be written: {first_line(error)}; give another file") from None
     print(f"{target} is a copy of the recipe {recipe}. Edit it, then:")
     for command, does in (
-        (f"bertpre show {target}", "every key, its value and its meaning"),
-        (f"bertpre doctor {target}", "check the machine, the data and the time; writes nothing"),
-        (f"bertpre run {target}", f"run it; results go to runs/{target.stem}"),
+        ("show", "every key, its value and its meaning"),
+        ("doctor", "check the machine, the data and the time; writes nothing"),
+        ("run", f"run it; results go to {output_dir}"),
     ):
-        print(f"  {command:<{len(str(target)) + 16}}  {does}")
+        print(f"  bertpre {command} {name:<{len(name) + 6 - len(command)}}  {does}")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import typer
@@ -127,8 +128,8 @@ def test_init_writes_a_copy_to_edit(
     assert differences(copy, shipped) == ["output_dir"]
     assert copy.output_dir == "runs/my"
     lines = Path("recipes/my.yaml").read_text().splitlines()
-    schema = lines[0].removeprefix("# yaml-language-server: $schema=")
-    assert json.loads(Path(schema).read_text())["title"] == "Recipe"
+    schema = lines[0].removeprefix("# yaml-language-server: $schema=file://")
+    assert json.loads(Path(unquote(schema)).read_text())["title"] == "Recipe"
     assert any(line.startswith("#   bertpre run recipes/my.yaml ") for line in lines)
     original = shipped_recipes()["own-text"].read_text().splitlines()
     assert [line.partition("#")[0] for line in lines if "output_dir" not in line] == [
