@@ -2,10 +2,13 @@
 
 import logging
 import os
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -90,6 +93,13 @@ class WarningHandler(logging.Handler):
 def is_first_process() -> bool:
     """Whether this is the only process, or the first one of a group."""
     return all(os.environ.get(name, "0") == "0" for name in RANKS)
+
+
+def program() -> str:
+    """What the user types to start bertpre: `bertpre` where the shell finds it, else the path that started this one."""
+    started = sys.argv[0]
+    is_elsewhere = Path(started).name == "bertpre" and shutil.which("bertpre") is None
+    return shlex.quote(started) if is_elsewhere else "bertpre"
 
 
 def duration(seconds: float) -> str:

@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+from bertpre.console import program
 from bertpre.errors import UserError, first_line
 from bertpre.recipe import find_recipe, shipped_recipes
 
@@ -34,4 +35,4 @@ def init(recipe: str, file: str) -> None:
         ("doctor", "check the machine, the data and the time; writes nothing"),
         ("run", f"run it; results go to {output_dir}"),
     ):
-        print(f"  bertpre {command} {name:<{len(name) + 6 - len(command)}}  {does}")
+        print(f"  {program()} {command} {name:<{len(name) + 6 - len(command)}}  {does}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertpre.console import duration
+from bertpre.console import duration, program
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.evaluation import evaluation_sections, overlap_text
@@ -157,7 +157,7 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
         task = "token-classification" if tuning.task == "tokens" else "text-classification"
         texts = '"A fine film."' if tuning.text_pair_column is None else "--file pairs.csv"
         lines += [
-            f"  Label texts:        bertpre predict {run} {texts}",
+            f"  Label texts:        {program()} predict {run} {texts}",
             "  Load in Python:     from transformers import pipeline",
             f'                      classify = pipeline("{task}", "{folder / "finetuned"}", trust_remote_code=True)',
         ]
@@ -168,8 +168,8 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
         ]
     if recipe.corpus is not None and recipe.corpus.path == "sample":
         lines += [
-            "  Use your own data:  bertpre init own-text my.yaml",
-            "                      bertpre run my.yaml corpus.path='notes/**/*.txt' finetune.path=labels.csv",
+            f"  Use your own data:  {program()} init own-text my.yaml",
+            f"                      {program()} run my.yaml corpus.path='notes/**/*.txt' finetune.path=labels.csv",
         ]
     return lines
 

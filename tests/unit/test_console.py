@@ -16,7 +16,7 @@ import pytest
 
 from bertpre import console as module
 from bertpre.cli import guarded
-from bertpre.console import Console, console, duration, scientific
+from bertpre.console import Console, console, duration, program, scientific
 from bertpre.errors import UserError
 from bertpre.training.trackers import MetricsLog
 from tests.toys import toy_trainer
@@ -172,6 +172,17 @@ def test_a_log_line_has_numbers_that_people_read(tmp_path: Path, capsys: pytest.
         "pretrain: validation at step 1,200 (42%): loss 6.912, MLM loss 6.200 (context-free 6.1), NSP accuracy 55.5%, "
         "34,450 tokens/s",
     ]
+
+
+def test_the_program_is_named_as_the_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "bertpre"
+    file.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/bertpre", "run"])
+    for path, expected in ((str(tmp_path), "bertpre"), (str(tmp_path / "none"), ".venv/bin/bertpre")):
+        monkeypatch.setenv("PATH", path)
+        assert program() == expected
+    monkeypatch.setattr(sys, "argv", ["somewhere/bertpre/__main__.py"])
+    assert program() == "bertpre"
 
 
 @pytest.mark.parametrize(
