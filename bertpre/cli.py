@@ -1,17 +1,20 @@
 """The command line: a table of commands; each command is imported when it is called."""
 
 import errno
-import functools
 import importlib
+import inspect
+import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
+from bertpre.console import WarningHandler, console
 from bertpre.errors import UserError
 
 SECONDS_FOR_MAIN_PROCESS = 10
@@ -25,13 +28,46 @@ def parse_fractions(text: str) -> tuple[float, ...]:
         raise UserError(f"--fractions {text}: write fractions separated by commas, e.g. 0.02,0.1,1") from None
 
 
-RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A recipe file, a run directory, or the name of a shipped recipe.")
-]
+def complete_recipe(incomplete: str) -> Iterator[str]:
+    """The names of shipped recipes, for the shell's completion, which completes files itself."""
+    from bertpre.recipe import shipped_recipes
+
+    return (name for name in shipped_recipes() if name.startswith(incomplete))
+
+
+def complete_override(incomplete: str) -> Iterator[str]:
+    """The recipe's keys, for the shell's completion."""
+    from bertpre.recipe import known_keys
+
+    keys = [key.replace("phases.", "phases.0.") for key in known_keys()]  # a list: its first entry stands for all
+    sections = {key.rpartition(".")[0] for key in keys} | {"training.phases"}
+    return (f"{key}=" for key in keys if key.startswith(incomplete) and key not in sections)
+
+
+def be_quiet(wanted: bool) -> None:
+    """Leave progress out, where `--quiet` is given."""
+    console.is_quiet |= wanted
+
+
+RECIPE: Any = typer.Argument(
+    metavar="RECIPE",
+    help="A recipe file, a run directory, or the name of a shipped recipe.",
+    autocompletion=complete_recipe,
+)
+RecipeName = Annotated[str, RECIPE]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Recipe keys to set: training.max_steps=100")
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE", help="Recipe keys to set: training.max_steps=100", autocompletion=complete_override
+    ),
 ]
 RunDirectory = Annotated[str, typer.Argument(metavar="RUN_DIR", help="The directory of a finished run.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings, errors and results.", callback=be_quiet)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]  # `guarded` reads it
+
+
+def everywhere(quiet: Quiet = False, debug: Debug = False) -> None:
+    """Declares the options that every command takes."""
 
 
 # Each signature declares the arguments of one or more commands; `caller` passes them to the function by name.
@@ -41,6 +77,14 @@ def an_output_dir(
 
 
 def a_recipe(recipe: RecipeName, overrides: Overrides = None) -> None: ...
+
+
+def a_recipe_or_none(recipe: Annotated[str | None, RECIPE] = None, overrides: Overrides = None) -> None: ...
+
+
+def a_recipe_and_a_file(
+    recipe: RecipeName, file: Annotated[str, typer.Argument(metavar="FILE", help="The new file: my.yaml.")]
+) -> None: ...
 
 
 def a_recipe_in_jobs(
@@ -86,6 +130,11 @@ def a_model_to_probe(
 ) -> None: ...
 
 
+def some_runs(
+    run_dirs: Annotated[list[str], typer.Argument(metavar="RUN_DIR...", help="The directories of runs.")],
+) -> None: ...
+
+
 def a_run_to_export(
     run_dir: RunDirectory,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx.")],
@@ -112,70 +161,108 @@ class Command(NamedTuple):
     examples: tuple[str, ...]
 
 
-COMMANDS = (
-    Command("quickstart", "run:quickstart", an_output_dir,
-            "Run every stage on the embedded corpus. Takes minutes on two cores and needs no network.",
-            ("quickstart", "quickstart --output-dir runs/first")),
-    Command("run", "run:run", a_recipe,
-            "Run every stage of a recipe, then write the report. Finished stages are skipped.",
-            ("run imdb-mini-cpu", "run own-text corpus.path='notes/**/*.txt' finetune.path=labels.csv")),
-    Command("show", "show:show", a_recipe,
-            "Print every key of a recipe and its meaning. Also prints the model's size and the run's results so far.",
-            ("show quickstart", "show imdb-base training.max_steps=1000", "show runs/quickstart")),
-    Command("doctor", "doctor:doctor", a_recipe,
-            "Check the machine, the data, the labels, memory and time. Writes nothing.",
-            ("doctor imdb-base",)),
-    Command("prepare", "prepare:prepare", a_recipe_in_jobs,
-            "Clean the corpus, learn the tokenizer, store the token ids.",
-            ("prepare imdb-base", "prepare imdb-base --shard 1/8", "prepare imdb-base --merge")),
-    Command("pretrain", "pretrain:pretrain", a_recipe,
-            "Pretrain the model on the prepared data. An interrupted run resumes from its last checkpoint.",
-            ("pretrain imdb-base", "pretrain quickstart training.budget=5m")),
-    Command("finetune", "finetune:finetune", a_recipe,
-            "Fine-tune the pretrained model on labelled texts.",
-            ("finetune imdb-base", "finetune own-text finetune.init=runs/own-text output_dir=runs/again")),
-    Command("evaluate", "evaluate:evaluate", a_recipe,
-            "Measure the fine-tuned model on the test split.",
-            ("evaluate imdb-base", "evaluate runs/quickstart")),
-    Command("baseline", "baseline:baseline", a_recipe,
-            "Train baselines on the same examples. "
-            "Compares bag-of-words models and the same network without pretraining.",
-            ("baseline imdb-mini-cpu",)),
-    Command("curve", "curve:curve", a_recipe_and_fractions,
-            "Measure accuracy with few labels and with all. Compares the model with and without pretraining.",
-            ("curve imdb-mini-cpu", "curve imdb-mini-cpu finetune.seeds=3 --fractions 0.02,0.1")),
-    Command("suite", "suite:suite", a_recipe,
-            "Fine-tune on every GLUE task. Reports the official metrics and their average.",
-            ("suite glue finetune.init=RUN_DIR", "suite glue suite.tasks=[mrpc,rte]")),
-    Command("predict", "predict:predict", a_model_and_texts,
-            "Print the label and its probability for each text.",
-            ('predict runs/quickstart "A fine film."', "predict runs/quickstart --file reviews.csv --json")),
-    Command("probe", "probe:probe", a_model_to_probe,
-            "Measure a masked language model. "
-            "Reports pseudo-perplexity, accuracy by word frequency, and acceptability of sentence pairs.",
-            ("probe runs/quickstart", "probe google-bert/bert-base-uncased --texts texts.txt --limit 500")),
-    Command("export", "export:export", a_run_to_export,
-            "Convert a run to stock Hugging Face folders or ONNX.",
-            ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),
-    Command("push", "push:push", a_run_to_push,
-            "Push the stock export and a model card to the Hub.",
-            ("push runs/quickstart you/your-model --license mit", "push runs/quickstart you/films --only classifier")),
-)  # fmt: skip
+SECTIONS = {  # of `bertpre --help`
+    "Start": (
+        Command("quickstart", "run:quickstart", an_output_dir,
+                "Run every stage on the embedded corpus. Takes minutes on two cores and needs no network.",
+                ("quickstart", "quickstart --output-dir runs/first")),
+        Command("run", "run:run", a_recipe,
+                "Run every stage of a recipe, then write the report. Finished stages are skipped.",
+                ("run imdb-mini-cpu", "run own-text corpus.path='notes/**/*.txt' finetune.path=labels.csv")),
+        Command("show", "show:show", a_recipe_or_none,
+                "Print the shipped recipes, or every key of one. "
+                "With a recipe, also prints the model's size and the run's results so far.",
+                ("show", "show imdb-base training.max_steps=1000", "show runs/quickstart")),
+        Command("init", "init:init", a_recipe_and_a_file,
+                "Copy a shipped recipe to a new file, to edit it.",
+                ("init own-text my.yaml", "init imdb-base recipes/reviews.yaml")),
+        Command("doctor", "doctor:doctor", a_recipe,
+                "Check the machine, the data, the labels, memory and time. Writes nothing.",
+                ("doctor imdb-base", "doctor my.yaml training.global_batch_size=128")),
+    ),
+    "Data": (
+        Command("prepare", "prepare:prepare", a_recipe_in_jobs,
+                "Clean the corpus, learn the tokenizer, store the token ids.",
+                ("prepare imdb-base", "prepare imdb-base --shard 1/8", "prepare imdb-base --merge")),
+    ),
+    "Train": (
+        Command("pretrain", "pretrain:pretrain", a_recipe,
+                "Pretrain the model on the prepared data. An interrupted run resumes from its last checkpoint.",
+                ("pretrain imdb-base", "pretrain quickstart training.budget=5m")),
+        Command("finetune", "finetune:finetune", a_recipe,
+                "Fine-tune the pretrained model on labelled texts.",
+                ("finetune imdb-base", "finetune own-text finetune.init=runs/own-text output_dir=runs/again")),
+    ),
+    "Measure": (
+        Command("evaluate", "evaluate:evaluate", a_recipe,
+                "Measure the fine-tuned model on the test split.",
+                ("evaluate imdb-base", "evaluate runs/quickstart")),
+        Command("baseline", "baseline:baseline", a_recipe,
+                "Train baselines on the same examples. "
+                "Compares bag-of-words models and the same network without pretraining.",
+                ("baseline imdb-mini-cpu", "baseline runs/quickstart")),
+        Command("curve", "curve:curve", a_recipe_and_fractions,
+                "Measure accuracy with few labels and with all. Compares the model with and without pretraining.",
+                ("curve imdb-mini-cpu", "curve imdb-mini-cpu finetune.seeds=3 --fractions 0.02,0.1")),
+        Command("suite", "suite:suite", a_recipe,
+                "Fine-tune on every GLUE task. Reports the official metrics and their average.",
+                ("suite glue finetune.init=RUN_DIR", "suite glue suite.tasks=[mrpc,rte]")),
+        Command("probe", "probe:probe", a_model_to_probe,
+                "Measure a masked language model. "
+                "Reports pseudo-perplexity, accuracy by word frequency, and acceptability of sentence pairs.",
+                ("probe runs/quickstart", "probe google-bert/bert-base-uncased --texts texts.txt --limit 500")),
+        Command("report", "report:report", some_runs,
+                "Write the report of finished runs again.",
+                ("report runs/quickstart", "report runs/first runs/second")),
+    ),
+    "Use and share": (
+        Command("predict", "predict:predict", a_model_and_texts,
+                "Print the label and its probability for each text.",
+                ('predict runs/quickstart "A fine film."', "predict runs/quickstart --file reviews.csv --json")),
+        Command("export", "export:export", a_run_to_export,
+                "Convert a run to stock Hugging Face folders or ONNX.",
+                ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),
+        Command("push", "push:push", a_run_to_push,
+                "Push the stock export and a model card to the Hub.",
+                ("push runs/quickstart you/your-model --license mit",
+                 "push runs/quickstart you/films --only classifier")),
+    ),
+}  # fmt: skip
+COMMANDS = tuple(command for section in SECTIONS.values() for command in section)
 
 
 def caller(command: Command) -> Callable[..., None]:
     """A function with the command's signature that imports the command and calls it."""
 
-    @functools.wraps(command.arguments)
-    def call(**arguments: Any) -> None:
-        if "overrides" in arguments:  # before torch is imported: a mistake in the recipe shows at once
-            from bertpre.recipe import load_recipe
+    def call(quiet: bool, debug: bool, **arguments: Any) -> None:
+        if "overrides" in arguments and arguments["recipe"] is not None:
+            from bertpre.recipe import load_recipe  # before torch is imported: a mistake in the recipe shows at once
 
-            arguments["recipe"] = load_recipe(arguments["recipe"], arguments.pop("overrides"))
+            arguments["recipe"] = load_recipe(arguments["recipe"], arguments["overrides"])
+        arguments.pop("overrides", None)
         module, _, function = command.function.partition(":")
         getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
 
+    own, common = inspect.signature(command.arguments), inspect.signature(everywhere)
+    vars(call)["__signature__"] = own.replace(parameters=[*own.parameters.values(), *common.parameters.values()])
+    call.__annotations__ = command.arguments.__annotations__ | everywhere.__annotations__
     return call
+
+
+class Sections(TyperGroup):
+    """The list of commands, under headings."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list."""
+        width = max(len(command.name) for command in COMMANDS)
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(each.name.ljust(width), first_sentence(each.help)) for each in commands])
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop."""
+    return text.partition(". ")[0].removesuffix(".") + "."
 
 
 def print_version(wanted: bool) -> None:
@@ -186,15 +273,25 @@ def print_version(wanted: bool) -> None:
 
 
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Pretrain a BERT from raw text to a fine-tuned, Hub-ready encoder."""  # `guarded` reads --debug, wherever it is
+    """Pretrain a BERT from raw text to a fine-tuned, Hub-ready encoder."""
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=Sections,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="""\b
+First steps:       bertpre quickstart
+Help and examples: bertpre COMMAND -h""",
+)
 app.callback()(options)
 for row in COMMANDS:
     examples = "\n".join(["\b", "Examples:", *(f"  bertpre {example}" for example in row.examples)])
@@ -222,15 +319,17 @@ def guarded(call: Callable[[list[str]], object]) -> None:
 
     `--debug` shows the traceback instead. Of several processes the main one speaks first.
     """
-    debug = "--debug" in sys.argv
+    debug, logger = "--debug" in sys.argv, logging.getLogger("bertpre")
+    logger.handlers, console.is_quiet = [WarningHandler()], False
     try:
-        call([argument for argument in sys.argv[1:] if argument != "--debug"])
+        call(sys.argv[1:])
     except (UserError, OSError) as error:
         is_full = getattr(error, "errno", None) == errno.ENOSPC
         if debug or not (is_full or isinstance(error, UserError)):
             raise
         if os.environ.get("RANK", "0") != "0":
             time.sleep(SECONDS_FOR_MAIN_PROCESS)  # the main process reports first; its launcher then ends this one
+        console.erase()
         full = "the disk is full; make room and run the same command again: finished work is kept"
         print(f"error: {full if is_full else error}", file=sys.stderr)
         sys.exit(2)

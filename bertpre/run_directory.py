@@ -15,6 +15,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from bertpre.console import is_first_process
 from bertpre.errors import UserError
 from bertpre.files import write_text
 from bertpre.recipe import Recipe, differences, load_recipe, stored_recipe, to_yaml, with_absolute_paths
@@ -32,7 +33,6 @@ FREE = (  # these keys do not affect the trained weights and may change at any t
     "training.log_every", "training.wandb_project", "training.tensorboard", "training.price_per_hour",
     "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
 )  # fmt: skip
-RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")  # torchrun's, then MPI's
 P = ParamSpec("P")
 T = TypeVar("T")
 Stage = Callable[Concatenate[Recipe, P], T]
@@ -96,8 +96,7 @@ def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
     @functools.wraps(stage)
     def alone(recipe: Recipe, *arguments: P.args, **options: P.kwargs) -> T:
         folder = Path(recipe.output_dir)
-        is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
-        if not is_first or fcntl is None or not folder.is_dir():
+        if not is_first_process() or fcntl is None or not folder.is_dir():
             return stage(recipe, *arguments, **options)
         handle = os.open(folder, os.O_RDONLY)
         try:

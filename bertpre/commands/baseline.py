@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from bertpre.console import duration
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
@@ -73,4 +74,4 @@ def measure_untrained(recipe: Recipe, parts: Parts, test: Examples) -> dict[str,
 def print_row(name: str, row: dict[str, Any]) -> None:
     """Print one line of the table."""
     values = [f"{metric} {value:.4f}" for metric, value in row.items() if metric != "seconds" and value is not None]
-    print(f"baseline: {name:<22} {'  '.join(values)}  {row['seconds']:.0f} s", flush=True)
+    print(f"baseline: {name:<22} {'  '.join(values)}  {duration(row['seconds'])}", flush=True)

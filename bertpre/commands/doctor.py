@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import torch
 
+from bertpre.console import duration
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.store import SPLITS, count_tokens, open_shards
@@ -24,7 +25,6 @@ from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
 from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb
-from bertpre.training.trackers import clock_time
 from bertpre.training.trainer import Trainer
 
 USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (1e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
@@ -103,7 +103,7 @@ def compiler_line(device: torch.device) -> str:
     except Exception as error:  # whatever is wrong with the compiler: this is the place to say it
         reason = first_line(error)
         return f"torch.compile: fails ({reason}); turn it off with training.compile=false"
-    return f"torch.compile: works, {time.perf_counter() - start:.0f} s for a small function"
+    return f"torch.compile: works, {duration(time.perf_counter() - start)} for a small function"
 
 
 def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
@@ -182,7 +182,7 @@ def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folde
 def rehearsal_lines(recipe: Recipe, trainer: Trainer) -> Iterator[str]:
     """A dry run of the largest batches, a few steps, what they say about the whole, and one batch overfit."""
     rehearsal = trainer.rehearse(REHEARSED_STEPS, OVERFIT_STEPS)
-    yield f"the largest batches fit; compiling and running them took {rehearsal.startup_seconds:.0f} s"
+    yield f"the largest batches fit; compiling and running them took {duration(rehearsal.startup_seconds)}"
     yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens)
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
     first, last = (rehearsal.overfit[place]["mlm_loss"] for place in (0, -1))
@@ -193,7 +193,7 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer) -> Iterator[str]:
 
 def time_lines(training: Training, step_seconds: float, step_tokens: float) -> Iterator[str]:
     """Speed, and when the training ends at that speed."""
-    yield f"{step_seconds:.2f} s a step, {step_tokens / step_seconds:,.0f} tokens a second"
+    yield f"{step_seconds:.2f} s a step, {step_tokens / step_seconds:,.0f} tokens/s"
     ends = {
         "training.max_steps": training.max_steps,
         "training.max_tokens": training.max_tokens and training.max_tokens / step_tokens,
@@ -202,7 +202,7 @@ def time_lines(training: Training, step_seconds: float, step_tokens: float) -> I
     name, steps = min(((key, value) for key, value in ends.items() if value), key=lambda item: item[1])
     price = training.price_per_hour
     cost = f", cost {steps * step_seconds / 3600 * price:,.2f}" if price else ""
-    lasting = clock_time(steps * step_seconds)
+    lasting = duration(steps * step_seconds)
     yield f"{name} ends training after about {steps:,.0f} steps, {steps * step_tokens:,.0f} tokens, {lasting}{cost}"
     if steps < 100:
         yield "! fewer than 100 steps: the model will learn little; allow more time, or use a smaller model or batch"

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bertpre.console import console, duration
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import best_of, fit_seed, keep_classifier, seeds_of, spread_of
@@ -30,7 +31,7 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
     if accelerator.is_main_process:
         for name, part in vars(parts).items():
             if part is not None:
-                print(f"finetune: {name} examples: {balance(settings.task, part)}")
+                console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts.validation)
     tuning = FineTuning(recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled)
     each = [fit_seed(tuning, seed) for seed in seeds_of(recipe)]
@@ -76,7 +77,7 @@ def print_advice(recipe: Recipe, validation: Examples | None) -> None:
 
 def closing_line(metrics: dict[str, Any], settings: Finetune) -> str:
     """Seconds, the best epoch's metric, and its spread over seeds."""
-    text, metric = f"finetune: {metrics['seconds']:.0f} s", settings.best_by
+    text, metric = f"finetune: {duration(metrics['seconds'])}", settings.best_by
     if "validation" in metrics:
         where = f"after epoch {metrics['best_epoch']} of {metrics['epochs']}"
         text += f"; validation {metric} {metrics['validation'][metric]:.4f} {where} (seed {metrics['seed']})"

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bertpre.console import console, duration
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.corpus import TextSource
@@ -39,16 +40,20 @@ def prepare(
         raise UserError(f"{folder}/data exists: this run is prepared; continue with `bertpre run`")
     step = run_step(store_builder(recipe, folder, part_characters), share, merge)
     if step is not None:
+        console.erase()
         print(f"prepare: {CONTINUE[step]}")
         return None
+    console.draw("prepare: measuring the data")
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
     metrics = audit_store(folder / "data", recipe.training.phases[0].max_length, recipe.seed, **pair_options)
     tokenizer = load_tokenizer(folder / "tokenizer")
     metrics |= audit_frequencies(read_token_counts(folder / "data"), tokenizer, recipe.training.mask_split)
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
-    print(f"prepare: {metrics['seconds']:.0f} s")
-    print("\n".join(f"  {line}" for line in audit_lines(metrics, "corpus.text_unit", "pairs.kind")))
+    console.erase()
+    console.show(f"prepare: {duration(metrics['seconds'])}")
+    for line in audit_lines(metrics, "corpus.text_unit", "pairs.kind"):
+        (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
+from bertpre.console import duration
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
-from bertpre.pretraining.build import build_pretraining_trainer, has_pairs
+from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import validation_rows
@@ -48,12 +49,12 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         "tokens": trainer.progress.tokens,
         "seconds": trainer.clock.elapsed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "validation": {name: validation[name] for name in names if name != "loss"},
+        "validation": {name: validation[name] for name in names if name in validation and name != "loss"},
         "context_free_loss": data.frequencies["context_free_loss"],
         "unigram_entropy": data.frequencies["unigram_entropy"],
         "fillings": validation["fillings"],
     }
-    if has_pairs(recipe):
+    if "nsp_accuracy" in validation:
         results["validation"] |= data.judge_pairs(validation["nsp_accuracy"])
     weights = {name: gather_full(value) for name, value in model.state_dict().items()}
     if accelerator.is_main_process:
@@ -61,7 +62,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         write_results(folder, "pretrain", results)
         measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
         print(
-            f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens in {results['seconds']:.0f} s; "
+            f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens in {duration(results['seconds'])}; "
             f"validation {measured}"
         )
     accelerator.wait_for_everyone()

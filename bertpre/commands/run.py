@@ -7,10 +7,11 @@ from bertpre.commands.evaluate import evaluate
 from bertpre.commands.finetune import finetune
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
+from bertpre.console import console
 from bertpre.finetuning.splits import read_further, read_parts, read_test
 from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting.report import closing_lines, write_report
+from bertpre.reporting.report import closing_lines, next_lines, write_report
 from bertpre.run_directory import claim, is_finished
 
 STAGES: dict[str, Callable[[Recipe], object]] = {
@@ -27,11 +28,11 @@ def run(recipe: Recipe) -> Path:
         if recipe.finetune is None if name in ("finetune", "evaluate") else recipe.corpus is None:
             continue
         if is_finished(folder, name):
-            print(f"{name}: already finished, skipped")
+            console.say(f"{name}: already finished, skipped")
         else:
             stage(recipe)
     write_report(folder, recipe)
-    print("\n".join(closing_lines(folder, recipe)))
+    print("\n".join([*closing_lines(folder, recipe), *next_lines(folder, recipe)]))
     return folder
 
 

@@ -1,6 +1,7 @@
 """`bertpre show`: what a recipe means, before anything runs."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +9,18 @@ from pathlib import Path
 import yaml
 from pydantic.fields import FieldInfo
 
-from bertpre.recipe import Recipe, Section, fields, to_yaml, type_parts
+from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
 from bertpre.run_directory import read_results
 
 
-def show(recipe: Recipe) -> None:
-    """Print the resolved recipe, the meaning of each key, the model's size, and the results of its run so far."""
+def show(recipe: Recipe | None) -> None:
+    """Print the resolved recipe, the meaning of each key, the model's size, and the results of its run so far.
+
+    Without a recipe, print the list of shipped recipes.
+    """
+    if recipe is None:
+        print_shipped()
+        return
     meanings = {key: meaning(field) for key, field in fields(Recipe)}
     print("\n".join(with_meanings(to_yaml(recipe).splitlines(), meanings)))
     print()
@@ -22,7 +29,27 @@ def show(recipe: Recipe) -> None:
     results = read_results(Path(recipe.output_dir))
     if results:
         print(f"\n# results in {recipe.output_dir}/results.json")
-        print(yaml.safe_dump(results, sort_keys=False, allow_unicode=True))
+        short = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.6g}"))
+        print(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+
+
+def print_shipped() -> None:
+    """Print what each shipped recipe is for, and what to do with it."""
+    shipped = shipped_recipes()
+    width = max(map(len, shipped))
+    print("Shipped recipes:")
+    for name, file in shipped.items():
+        print(f"  {name:<{width}}  {purpose(file)}")
+    print()
+    print("bertpre show NAME        every key of a recipe, its value and its meaning")
+    print("bertpre init NAME FILE   a copy to edit")
+    print("bertpre run NAME         run it")
+
+
+def purpose(file: Path) -> str:
+    """The first comment of a shipped recipe, below the line for editors, without the command that may follow it."""
+    comment = file.read_text(encoding="utf-8").splitlines()[1]
+    return re.sub(r"[:.]? +bertpre .*|[:.]$", "", comment.removeprefix("# "))
 
 
 def meaning(field: FieldInfo) -> str:
@@ -49,10 +76,10 @@ def with_meanings(lines: list[str], meanings: dict[str, str]) -> Iterator[str]:
 
 def print_model(recipe: Recipe) -> None:
     """Print the size of the model that is pretrained, and the tokens and FLOPs of each phase."""
-    from bertpre.model.configuration_bertpre import BertPreConfig
-    from bertpre.model.flops import count_parameters, flops_per_token
+    from bertpre.model.flops import Sizes, count_parameters, flops_per_token
 
-    config = BertPreConfig(**recipe.model.model_dump(), vocab_size=recipe.tokenizer.vocab_size)
+    sizes = recipe.model.model_dump(include=set(Sizes.__annotations__))
+    config = Sizes(**sizes, vocab_size=recipe.tokenizer.vocab_size)
     training = recipe.training
     print(f"# parameters: {count_parameters(config):,} (with the full vocabulary)")
     for phase in training.phases:

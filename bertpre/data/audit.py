@@ -165,9 +165,12 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
     if "pair_lengths_auc" in metrics:
         yield (
             f"pairs: {metrics['unlabelled_pair_share']:.1%} without a label, {metrics['random_next_share']:.1%} of the "
-            f"others with label 1; AUC of a classifier that sees only the segments' lengths "
-            f"{metrics['pair_lengths_auc']:.3f}, only how they begin and end {metrics['pair_ends_auc']:.3f} "
-            f"(chance: 0.5 ± {metrics['pair_auc_std']:.3f})"
+            f"others with label 1"
+        )
+        yield (
+            f"AUC of a classifier that sees only the segments' lengths {metrics['pair_lengths_auc']:.3f}, only how "
+            f"they begin and end {metrics['pair_ends_auc']:.3f} (chance: 0.5 ± "
+            f"{metrics['pair_auc_std']:.3f})"
         )
     yield from metrics.get("tokenizer_notes", ())
     yield from (f"warning: {warning}" for warning in warnings(metrics, text_unit, kind))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertpre.console import console
 from bertpre.data.corpus import TextSource
 from bertpre.data.duplicates import first_of_duplicates
 from bertpre.data.encoder import Encoder
@@ -137,7 +138,7 @@ class StoreBuilder:
         def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
             for kind, source in sources:
                 options = CleanOptions(self.min_characters, source.weight, self.seed, self.near_duplicates)
-                texts = (document.text for document in source.documents())
+                texts = counted(document.text for document in source.documents())
                 for part_texts in cut_into_parts(texts, self.part_characters):
                     number = sum(counts.values())
                     if number % jobs == job:
@@ -153,6 +154,7 @@ class StoreBuilder:
 
         The first of several duplicates is kept, and none of a held-out document.
         """
+        console.draw("prepare: removing duplicates and learning the vocabulary")
         parts, held_out = self.workspace.cleaned_parts()
         no_text = UserError(f"{self.sources[0]} contains no text")
         if not parts:
@@ -180,9 +182,10 @@ class StoreBuilder:
         choice = self.workspace.choice
         assert choice is not None  # step 2 is done
         options = self.encode_options(choice)
+        console.draw("prepare: encoding")
         release_memory()
         numbers = range(job, choice.parts, jobs)
-        self.run(encode_part, ((self.workspace.part(number), options) for number in numbers))
+        self.run(encode_part, ((self.workspace.part(number), options) for number in numbers), len(numbers))
 
     def join(self) -> None:
         """Step 4: join the validation shards and small training shards, and move the store into place."""
@@ -217,11 +220,12 @@ class StoreBuilder:
         }
         finish_store(workspace.folder, self.store, entries, counts, totals)
 
-    def run(self, function: Callable[..., None], calls: Iterator[tuple[Any, ...]]) -> None:
-        """Run calls of a function on the workers."""
+    def run(self, function: Callable[..., None], calls: Iterator[tuple[Any, ...]], total: int = 0) -> None:
+        """Run calls of a function on the workers; shows how many of them are done where their number is known."""
         try:
-            for _ in map_calls(function, calls, self.workers, self.engine):
-                pass
+            for done, _ in enumerate(map_calls(function, calls, self.workers, self.engine), start=1):
+                if total:
+                    console.draw("prepare: encoding", f"{done:,} of {total:,} parts", done / total)
         except BrokenProcessPool:
             raise ArgumentError(
                 "workers",
@@ -297,6 +301,13 @@ class StoreBuilder:
                 f"{self.sources[0]} leaves fewer than two documents for validation; give more text or a larger share"
             )
             raise ArgumentError("validation_fraction", reason)
+
+
+def counted(texts: Iterator[str]) -> Iterator[str]:
+    """The texts; shows how many were read."""
+    for number, text in enumerate(texts, start=1):
+        console.draw("prepare: cleaning", f"{number:,} documents read")
+        yield text
 
 
 def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> None:

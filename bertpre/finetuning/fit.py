@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from bertpre.console import console, duration
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples
 from bertpre.finetuning.examples import Examples
@@ -92,7 +93,7 @@ class FineTuning:
             start, count = time.perf_counter(), len(self.unlabelled)
             self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled)
             seconds = time.perf_counter() - start
-            self.accelerator.print(f"finetune: NB-SVM labelled {count:,} texts, {seconds:.0f} s", flush=True)
+            console.say(f"finetune: NB-SVM labelled {count:,} texts in {duration(seconds)}")
         return self.encoded
 
 

@@ -1,6 +1,7 @@
 """A fine-tuned model applied to examples, and measured on them."""
 
 import copy
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from bertpre.console import console, duration
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.finetuning.encoding import EncodedExamples, collate, encode_examples, in_slices
 from bertpre.finetuning.examples import Examples
@@ -74,6 +76,7 @@ class Classifier:
         lengths = encoded.lengths
         order = np.argsort(lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
         found: list[tuple[int, np.ndarray]] = []
+        start, total, done = time.perf_counter(), int(lengths[order].sum()), 0
         for part in in_slices(len(order), self.batch_size):
             indices = order[part]
             batch = collate(encoded, indices, int(lengths[indices].max()), self.tokenizer.pad_token_id)
@@ -84,6 +87,11 @@ class Classifier:
             if self.task.kind == "tokens":
                 rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORE_INDEX).numpy(), strict=True)]
             found += zip(indices.tolist(), rows, strict=True)
+            done += int(lengths[indices].sum())
+            left = (time.perf_counter() - start) * (total / done - 1)
+            texts = f"{len(found):,} of {len(order):,} texts"
+            console.draw("predicting", f"{texts}, {duration(left)} left", done / total)
+        console.erase()
         working.train(was_training)
         in_order = [row for _, row in sorted(gather_object(found), key=lambda each: each[0])]
         return in_order if self.task.kind == "tokens" else np.stack(in_order)

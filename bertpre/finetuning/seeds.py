@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bertpre.console import console
 from bertpre.files import write_text
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning, goodness
@@ -47,7 +48,7 @@ def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
     if has_several and (folder / FIGURES).exists():
         kept = json.loads((folder / FIGURES).read_text())
         if kept["recipe"] == fingerprint:
-            tuning.accelerator.print(f"finetune: seed {seed} is finished")
+            console.say(f"finetune: seed {seed} is finished")
             return kept["figures"]
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
     name = stage.replace(" ", "-")

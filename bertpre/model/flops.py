@@ -24,10 +24,27 @@ FLOPs per token, forward (a multiplication and an addition count as two; S seque
     size, the gradients of its two factors. Recomputation under activation checkpointing is not counted.
 """
 
-from .configuration_bertpre import BertPreConfig
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .configuration_bertpre import BertPreConfig
 
 
-def count_parameters(config: BertPreConfig) -> int:
+@dataclass(frozen=True)
+class Sizes:
+    """What the formulas need of a configuration, for callers that would rather not import transformers."""
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    intermediate_size: int
+    max_position_embeddings: int
+    type_vocab_size: int = 2
+
+
+def count_parameters(config: "BertPreConfig | Sizes") -> int:
     """Number of parameters of `BertPreForPreTraining`; tied ones count once (lines 1 to 7)."""
     hidden, intermediate, vocabulary = config.hidden_size, config.intermediate_size, config.vocab_size
     pooler_and_nsp = (hidden**2 + hidden) + (2 * hidden + 2)
@@ -48,7 +65,7 @@ def count_parameters(config: BertPreConfig) -> int:
 
 
 def flops_per_token(
-    config: BertPreConfig, sequence_length: int, masked_fraction: float, training: bool = True
+    config: "BertPreConfig | Sizes", sequence_length: int, masked_fraction: float, training: bool = True
 ) -> float:
     """FLOPs of `BertPreForPreTraining` per token of a sequence, forward or forward and backward (lines 8 to 14).
 

@@ -131,9 +131,11 @@ def step_log(
     training, length = recipe.training, recipe.training.phases[0].max_length
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
     context_free_loss = data.frequencies["context_free_loss"]
-    notes = {"mlm_loss": f" (context-free {context_free_loss:.4g})"}
+    shown = {"mlm_loss": f"MLM loss {{:.3f}} (context-free {context_free_loss:.3f})"}
+    if recipe.pairs.kind == "sop":
+        shown["nsp_accuracy"] = "SOP accuracy {:.1%}"
     return StepLog(
-        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers, notes),
+        MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers, shown),
         training.log_every,
         [SpikeWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
         Machine(

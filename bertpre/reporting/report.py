@@ -2,11 +2,13 @@
 
 import html
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertpre.console import duration, program
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.evaluation import evaluation_sections, overlap_text
@@ -75,7 +77,7 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     if "pretrain" in results:
         rows += pretraining_rows(results)
     if tuned := results.get("finetune"):
-        texts = f"{tuned['epochs']} epochs on {tuned['examples']:,} texts"
+        texts = f"{tuned['epochs']} epoch{'s' * (tuned['epochs'] != 1)} on {tuned['examples']:,} texts"
         rows.append(("Fine-tuning", f"{texts}, {duration(tuned['seconds'])}"))
     if measured := results.get("evaluate"):
         rows += test_rows(measured)
@@ -97,13 +99,16 @@ def validation_rows(trained: dict[str, Any], pairs_kind: str) -> list[tuple[str,
         ("MLM loss", f"{validation['mlm_loss']:.3f} nats per masked token ({references})"),
         ("MLM accuracy", f"{validation['mlm_accuracy']:.1%}"),
     ]
-    if "nsp_accuracy" in validation:
-        text = f"{validation['nsp_accuracy']:.1%}"  # older runs do not say of how many pairs
+    if pairs_kind == "none":
+        return rows
+    text = "not measured: no validation pair has a label"
+    if validation.get("nsp_pairs", 1) and "nsp_accuracy" in validation:  # older runs do not say of how many pairs
+        text = f"{validation['nsp_accuracy']:.1%}"
         if "nsp_interval" in validation:
             low, high = validation["nsp_interval"]
             text += f" of {validation['nsp_pairs']:,} pairs; 95 % CI {low:.1%}-{high:.1%}"
             text += f" (majority class {validation['nsp_majority_share']:.1%})"
-        rows.append((f"{pairs_kind.upper()} accuracy", text))
+    rows.append((f"{pairs_kind.upper()} accuracy", text))
     return rows
 
 
@@ -165,6 +170,30 @@ def closing_lines(folder: Path, recipe: Recipe) -> list[str]:
     return [*lines, "", "Files", *found]
 
 
+def next_lines(folder: Path, recipe: Recipe) -> list[str]:
+    """Commands and code that go on from a finished run."""
+    run, lines = shlex.quote(str(folder)), ["", "Next"]
+    if (tuning := recipe.finetune) is not None:
+        task = "token-classification" if tuning.task == "tokens" else "text-classification"
+        texts = '"A fine film."' if tuning.text_pair_column is None else "--file pairs.csv"
+        lines += [
+            f"  Label texts:        {program()} predict {run} {texts}",
+            "  Load in Python:     from transformers import pipeline",
+            f'                      classify = pipeline("{task}", "{folder / "finetuned"}", trust_remote_code=True)',
+        ]
+    else:
+        lines += [
+            "  Load in Python:     from transformers import pipeline",
+            f'                      fill = pipeline("fill-mask", "{folder / "model"}", trust_remote_code=True)',
+        ]
+    if recipe.corpus is not None and recipe.corpus.path == "sample":
+        lines += [
+            f"  Use your own data:  {program()} init own-text my.yaml",
+            f"                      {program()} run my.yaml corpus.path='notes/**/*.txt' finetune.path=labels.csv",
+        ]
+    return lines
+
+
 def fillings(results: dict[str, Any]) -> str:
     """A list of the sentences with a masked word."""
     items = []
@@ -196,7 +225,7 @@ def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> byt
         chosen = [row for row in rows if row["stage"] == "pretrain" and row["split"] == split]
         tokens = np.array([row["tokens"] for row in chosen]) / 1e6
         left.plot(tokens, [row["mlm_loss"] for row in chosen], style, markersize=3, label=split)
-        right.plot(tokens, [row[name] for row in chosen], style, markersize=3, label=split)
+        right.plot(tokens, [row.get(name, np.nan) for row in chosen], style, markersize=3, label=split)
     trained = results.get("pretrain", {})
     for key, name in REFERENCES.items():
         if key in trained:

@@ -57,9 +57,14 @@ class PretrainingObjective:
         return measured
 
     def means(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
-        """Means over a whole set, from sums that were measured with all counts set to one."""
-        tokens, pairs = counts["num_items_in_batch"], max(counts["num_pairs_in_batch"], 1)
-        averages = {name: sums[name] / (tokens if name.startswith("mlm") else pairs) for name in sums if name != "loss"}
+        """Means over a whole set, from sums that were measured with all counts set to one.
+
+        Where no pair has a label, nothing is said of pairs.
+        """
+        tokens, pairs = counts["num_items_in_batch"], counts["num_pairs_in_batch"]
+        averages = {name: value / tokens for name, value in sums.items() if name.startswith("mlm")}
+        if pairs:
+            averages |= {name: value / pairs for name, value in sums.items() if name.startswith("nsp")}
         return {"loss": averages["mlm_loss"] + averages.get("nsp_loss", 0.0), **averages}
 
 

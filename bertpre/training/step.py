@@ -49,7 +49,8 @@ class TrainingStep:
         self.model, self.optimizers = model.train(), optimizers  # from_pretrained leaves a model in evaluation mode
         self.is_sharded = is_sharded(model)  # its weights are held in fp32 and gathered in dtype
         self.working = WorkingCopy(model, torch.float32 if self.is_sharded else arithmetic.dtype)
-        if arithmetic.compile:
+        self.is_compiled = arithmetic.compile
+        if self.is_compiled:
             self.working.model.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)
         loss_scale = LossScale(arithmetic.dtype == torch.float16)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from accelerate import Accelerator
 
+from bertpre.console import console
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.trackers import MetricsLog
 
@@ -48,6 +49,7 @@ class StepLog:
     interval: Interval = field(default_factory=Interval)
     learning_rate: float = 0.0
     grad_norm: torch.Tensor | float = 0.0
+    logged: dict[str, float] = field(default_factory=dict)  # the last log line
 
     def record(self, measured: Mapping[str, torch.Tensor]) -> None:
         """Add what one micro-batch measured."""
@@ -107,11 +109,26 @@ class StepLog:
         metrics |= self.against_machine(tokens_per_second, now, accelerator.num_processes)
         metrics |= {"peak_memory_mb": peak_memory_mb(accelerator.device), "elapsed_seconds": now}
         metrics["seconds_left"] = seconds_left
+        self.logged = metrics
         self.output.write("train", step, metrics, progress)
         for watch in self.watches:
             if warning := watch(step, metrics):
-                self.output.say(warning)
+                self.output.show(warning)
         self.start_interval(now, tokens)
+
+    def draw(
+        self, step: int, tokens: int, now: float, progress: float, seconds_left: float, accelerator: Accelerator
+    ) -> None:
+        """Draw the live line between two log lines; it waits for no device and no other process."""
+        if not console.draws(self.output.stage):
+            return
+        interval = self.interval
+        metrics = {name: self.logged[name] for name in ("loss", "tokens_per_second") if name in self.logged}
+        if interval.steps:
+            metrics["tokens_per_second"] = (tokens - interval.tokens) / (now - interval.start)
+            if accelerator.device.type == "cpu" and accelerator.num_processes == 1:
+                metrics["loss"] = float(interval.sums["loss"]) / interval.steps
+        self.output.draw(step, metrics | {"seconds_left": seconds_left}, progress)
 
     def against_machine(self, tokens_per_second: float, now: float, num_processes: int) -> dict[str, float]:
         """The share of the devices' peak FLOP/s that is used, and the cost so far, where they are known."""

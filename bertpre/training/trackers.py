@@ -3,19 +3,28 @@
 import json
 import logging
 import os
-import sys
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
+from bertpre.console import console, duration, scientific
 from bertpre.errors import UserError, first_line
 from bertpre.files import write_text
 
 logger = logging.getLogger(__name__)
 INIT_TIMEOUT = 30  # seconds for wandb to answer
-SHOWN = ("loss", "mlm_loss", "nsp_accuracy", "accuracy", "learning_rate", "tokens_per_second")
+SHOWN = {  # metrics in a log line, in words
+    "loss": "loss {:.3f}",
+    "mlm_loss": "MLM loss {:.3f}",
+    "nsp_accuracy": "NSP accuracy {:.1%}",
+    "accuracy": "accuracy {:.1%}",
+    "learning_rate": "learning rate {}",
+    "tokens_per_second": "{:,.0f} tokens/s",
+    "seconds_left": "{} left",
+    "cost": "cost {:,.2f}",
+}
+AS_TEXT: dict[str, Callable[[float], str]] = {"seconds_left": duration, "learning_rate": scientific}
 
 
 class Tracker(Protocol):
@@ -27,7 +36,7 @@ class Tracker(Protocol):
 
 
 class MetricsLog:
-    """Appends one JSON object per log line; only the main process writes."""
+    """Appends one JSON object per log line and prints the line in words; only the main process does."""
 
     def __init__(
         self,
@@ -35,12 +44,10 @@ class MetricsLog:
         stage: str,
         active: bool,
         trackers: list[Tracker] | None = None,
-        notes: dict[str, str] | None = None,  # shown after the values of these metrics
+        shown: dict[str, str] | None = None,  # formats in place of those in SHOWN
     ) -> None:
         self.file, self.stage, self.active, self.trackers = file, stage, active, trackers or []
-        self.notes = notes or {}
-        self.bar = tqdm(total=100, desc=stage, unit="%", disable=not active or not sys.stderr.isatty(), leave=False,
-                        bar_format="{desc} {percentage:3.0f}% |{bar}| {postfix}")  # fmt: skip
+        self.shown = SHOWN | (shown or {})
 
     def forget_after(self, step: int) -> None:
         """Remove this stage's lines after `step`, and a line cut short by a kill: a resumed run writes them again."""
@@ -66,43 +73,39 @@ class MetricsLog:
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
         for tracker in self.trackers:
             tracker.log(split, step, numbers)
-        self.show(split, step, numbers, progress)
+        hidden = {"learning_rate"} if split == "validation" else set()  # it has no part in what is measured
+        text = ", ".join(self.in_words({name: value for name, value in numbers.items() if name not in hidden}))
+        self.say(f"{'' if split == 'train' else f'{split} at '}step {step:,} ({min(progress, 1):.0%}): {text}")
         for filling in metrics.get("fillings", [])[:1]:
             guesses = ", ".join(filling["guesses"])
-            self.say(f"  {filling['sentence']!r}: {guesses} (answer: {filling['answer']})")
+            self.say(f'guesses for [MASK] in "{filling["sentence"]}": {guesses} (original: {filling["answer"]})')
 
-    def show(self, split: str, step: int, metrics: dict[str, float], progress: float) -> None:
-        """Update the bar in a terminal; print a line elsewhere."""
-        parts = [f"{name} {metrics[name]:.4g}{self.notes.get(name, '')}" for name in SHOWN if name in metrics]
-        if "seconds_left" in metrics:
-            parts.append(f"{clock_time(metrics['seconds_left'])} left")
-        if "cost" in metrics:
-            parts.append(f"cost {metrics['cost']:.2f}")
-        text = " ".join(parts)
-        if self.bar.disable:
-            print(f"{self.stage} {split} step {step} ({min(progress, 1):.0%}): {text}", flush=True)
-        else:
-            self.bar.set_postfix_str(text, refresh=False)
-            self.bar.update(100 * min(progress, 1) - self.bar.n)
+    def in_words(self, metrics: Mapping[str, float]) -> Iterator[str]:
+        """The metrics that people look at, each with its name and unit."""
+        for name, form in self.shown.items():
+            if name in metrics:
+                yield form.format(AS_TEXT.get(name, float)(metrics[name]))
 
     def say(self, text: str) -> None:
-        """Print a message, above the bar where there is one."""
+        """Print a message about progress."""
         if self.active:
-            tqdm.write(f"{self.stage}: {text}")
-            sys.stdout.flush()
+            console.say(f"{self.stage}: {text}")
+
+    def show(self, text: str) -> None:
+        """Print a warning or a result, with `--quiet` too."""
+        if self.active:
+            console.show(f"{self.stage}: {text}")
+
+    def draw(self, step: int, metrics: Mapping[str, float], progress: float) -> None:
+        """Draw the live line of a terminal."""
+        if self.active:
+            console.draw(self.stage, ", ".join([f"step {step:,}", *self.in_words(metrics)]), progress)
 
     def close(self) -> None:
-        """Close the bar and the trackers."""
-        self.bar.close()
+        """Remove the live line and close the trackers."""
+        console.erase()
         for tracker in self.trackers:
             tracker.close()
-
-
-def clock_time(seconds: float) -> str:
-    """Seconds as 2:05:09 or 5:09."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Choice(Protocol):

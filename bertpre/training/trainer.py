@@ -181,6 +181,8 @@ class Trainer:
 
     def dry_run(self) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
+        if self.training_step.is_compiled:
+            self.log.output.say("compiling the model, which takes a minute or two")
         for batch in self.batches.source.largest():
             try:
                 self.training_step.dry_run(batch)
@@ -251,6 +253,7 @@ class Trainer:
         step = self.progress.step
         if step % self.log.every == 0:
             self.write_log()
+        self.log.draw(*self.state_of_time(), self.accelerator)
         if self.checkpoints is not None and self.checkpoints.every and step % self.checkpoints.every == 0:
             self.save()
         due = self.evaluation is not None and self.evaluation.every and step % self.evaluation.every == 0
@@ -262,9 +265,12 @@ class Trainer:
     def write_log(self) -> None:
         """Write the means since the last log line."""
         self.training_step.guard.check()
+        self.log.write(*self.state_of_time(), self.accelerator)
+
+    def state_of_time(self) -> tuple[int, int, float, float, float]:
+        """Steps, tokens and seconds so far, the share that is done, and the seconds that the rest takes."""
         share, now = self.share_done(), self.clock.now()
-        left = self.clock.seconds_left(share)
-        self.log.write(self.progress.step, self.progress.tokens, now, share, left, self.accelerator)
+        return self.progress.step, self.progress.tokens, now, share, self.clock.seconds_left(share)
 
     def evaluate(self) -> None:
         """Measure on the validation part; the time it takes does not count in the throughput."""
@@ -317,7 +323,7 @@ class Trainer:
         """Save, say how to resume, and end the process without an error."""
         self.save()
         name = signal_name(received_signal)
-        self.log.output.say(
+        self.log.output.show(
             f"stopped by {name} after step {self.progress.step} (saved). Run the same command to resume."
         )
         self.log.output.close()
@@ -340,5 +346,5 @@ class Trainer:
         self.training_step.forget_gradients()
         if self.restore() is None:
             raise UserError(f"{what}, and no checkpoint is whole; {remedy}")
-        self.log.output.say(f"{what}: back to step {self.progress.step}; step {error.step} will be skipped")
+        self.log.output.show(f"{what}: back to step {self.progress.step}; step {error.step} will be skipped")
         self.prefetch()

@@ -64,12 +64,20 @@ def test_identical_texts_are_one_document_and_too_few(
     assert not (tmp_path / "run" / "data").exists()
 
 
-def test_documents_of_one_sentence_give_a_warning(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_of_one_sentence_give_a_warning_and_no_accuracy_of_pairs(
+    prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert prepare([f"{number} is a number" for number in range(300)]) == 0
     printed = capsys.readouterr().out
     assert "pairs: 100.0% without a label" in printed
     assert "warning: most documents are a single sentence" in printed
     assert "set corpus.text_unit if" in printed and "set pairs.kind=none" in printed
+    run = tmp_path / "run"
+    assert run_here("pretrain", run, "training.max_steps=1", "training.budget=null", "training.compile=false") == 0
+    printed = capsys.readouterr().out
+    assert "NSP accuracy not measured: no validation pair has a label" in printed
+    assert "NSP accuracy 0" not in printed.partition("validation at step 1 ")[2]
+    assert run_here("report", run) == 0
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_run_stops_with_its_stage(tiny_run: Path, tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     ) as process:
         assert process.stdout is not None
-        assert any("pretrain train step 3 " in line for line in process.stdout)
+        assert any("pretrain: step 3 " in line for line in process.stdout)
         process.terminate()
         assert "stopped by SIGTERM" in process.stdout.read()
     assert process.returncode == 0

@@ -2,16 +2,23 @@
 
 import importlib
 import inspect
+import json
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import typer
 
 from bertpre import cli
 from bertpre.cli import COMMANDS, Command, app, guarded
+from bertpre.console import console
 from bertpre.errors import UserError
+from bertpre.recipe import Phase, differences, load_recipe, shipped_recipes
 from tests.helpers import ROOT, run_here
 
 every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -31,7 +38,7 @@ def test_each_command_takes_the_arguments_that_its_function_takes(command: Comma
 def test_each_help_text_shows_examples_that_parse(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_here(command.name, "--help") == 0
     help_text = capsys.readouterr().out
-    assert command.examples
+    assert len(command.examples) >= 2
     for example in command.examples:
         assert f"  bertpre {example}\n" in help_text
         name, *arguments = shlex.split(example)
@@ -45,6 +52,124 @@ def test_the_list_of_commands_shows_each_whole_first_sentence(capsys: pytest.Cap
     for command in COMMANDS:
         (line,) = [line for line in lines if line.startswith(f"  {command.name} ")]
         assert line.split(maxsplit=1)[1] == command.help.partition(". ")[0].removesuffix(".") + "."
+    headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ]+:", line) and line != "Options:"]
+    assert headings == ["Start:", "Data:", "Train:", "Measure:", "Use and share:"]
+
+
+@pytest.mark.parametrize("arguments", [[], *([command.name] for command in COMMANDS)], ids="".join)
+def test_h_is_help_everywhere(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for flag in ("-h", "--help"):
+        assert run_here(*arguments, flag) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "-h, --help" in printed[0] and "--quiet" in printed[0]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["show"], ["show", "quickstart"]], ids=" ".join)
+def test_a_command_that_only_prints_imports_little(arguments: list[str]) -> None:
+    program = (
+        "import sys; from bertpre.cli import main\n"
+        f"sys.argv = ['bertpre', *{arguments}]\n"
+        "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0
+    heavy = {"torch", "transformers", "numpy", "datasets", "huggingface_hub", "rich", "tqdm"}
+    heavy |= {"pydantic"} if arguments == ["--version"] else set()
+    assert heavy & set(done.stderr.split()) == set()
+
+
+def test_quiet_counts_before_and_after_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertpre.commands.init.init", lambda **arguments: console.say("copied"))
+    file = tmp_path / "my.yaml"
+    for arguments, printed in ((["init"], "copied\n"), (["--quiet", "init"], ""), (["init", "--quiet"], "")):
+        assert run_here(*arguments, "quickstart", file) == 0
+        assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("bertpre e", ["evaluate", "export"]),
+        ("bertpre run imdb-", ["imdb-base", "imdb-mini-cpu", "imdb-small-gpu"]),
+        ("bertpre run quickstart training.max_s", ["training.max_steps="]),
+        ("bertpre run quickstart training.phases", [f"training.phases.0.{key}=" for key in Phase.model_fields]),
+    ],
+)
+def test_the_shell_completes_commands_recipes_and_keys(
+    words: str, found: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_BERTPRE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert run_here() == 0
+    assert capsys.readouterr().out.split() == found
+
+
+def test_show_alone_lists_the_shipped_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here("show") == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in shipped_recipes():
+        (line,) = [line for line in lines if line.startswith(f"  {name} ")]
+        purpose = line.split(maxsplit=1)[1]
+        assert len(purpose) > 30 and "bertpre " not in purpose and not purpose.endswith((":", ",", " of the"))
+
+
+def test_init_writes_a_copy_to_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_here("init", "own-text", "recipes/my.yaml") == 0
+    assert "bertpre run recipes/my.yaml" in capsys.readouterr().out
+    copy, shipped = load_recipe("recipes/my.yaml"), load_recipe("own-text")
+    assert differences(copy, shipped) == ["output_dir"]
+    assert copy.output_dir == "runs/my"
+    lines = Path("recipes/my.yaml").read_text().splitlines()
+    schema = lines[0].removeprefix("# yaml-language-server: $schema=file://")
+    assert json.loads(Path(unquote(schema)).read_text())["title"] == "Recipe"
+    assert any(line.startswith("#   bertpre run recipes/my.yaml ") for line in lines)
+    original = shipped_recipes()["own-text"].read_text().splitlines()
+    assert [line.partition("#")[0] for line in lines if "output_dir" not in line] == [
+        line.partition("#")[0] for line in original if "output_dir" not in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "file", "message"),
+    [
+        ("own-text", "old.yaml", "old.yaml: exists already"),
+        ("own-text", ".", "exists already"),
+        ("own-text", "old.yaml/my.yaml", "old.yaml/my.yaml: cannot be written"),
+        ("own-txt", "my.yaml", "own-txt: there is no such recipe"),
+    ],
+)
+def test_init_writes_over_nothing(
+    recipe: str, file: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("old.yaml").write_text("mine")
+    assert run_here("init", recipe, file) == 2
+    assert message in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"old.yaml": "mine"}
+
+
+def test_report_writes_the_report_of_each_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [tmp_path / "one", tmp_path / "two"]
+    for run in runs:
+        run.mkdir()
+        shutil.copy(shipped_recipes()["quickstart"], run / "recipe.yaml")
+    (runs[0] / "results.json").write_text('{"finetune": {"epochs": 2, "examples": 1000, "seconds": 61.0}}')
+    assert run_here("report", *runs) == 2
+    assert f"{runs[1]}: there are no results yet" in capsys.readouterr().err
+    assert not (runs[0] / "report.html").exists()
+    shutil.copy(runs[0] / "results.json", runs[1])
+    assert run_here("report", *runs) == 0
+    assert capsys.readouterr().out == "".join(f"report: {run / 'report.html'}\n" for run in runs)
+    assert "2 epochs on 1,000 texts, 1 min 1 s" in (runs[1] / "report.html").read_text()
 
 
 def test_python_m_bertpre_is_the_same_as_bertpre() -> None:

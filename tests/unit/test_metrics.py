@@ -18,3 +18,11 @@ def test_pairs_without_a_label_do_not_count() -> None:
         counts = objective.counts(batch)
         assert counts["num_pairs_in_batch"] == pairs
         assert objective.measure(outputs, batch, counts)["nsp_accuracy"] == accuracy
+
+
+def test_where_no_pair_has_a_label_nothing_is_said_of_pairs() -> None:
+    sums = {"loss": 9.0, "mlm_loss": 8.0, "mlm_accuracy": 1.0, "nsp_loss": 1.0, "nsp_accuracy": 2.0}
+    means = PretrainingObjective().means(sums, {"num_items_in_batch": 4, "num_pairs_in_batch": 2})
+    assert means == {"loss": 2.5, "mlm_loss": 2.0, "mlm_accuracy": 0.25, "nsp_loss": 0.5, "nsp_accuracy": 1.0}
+    means = PretrainingObjective().means(sums, {"num_items_in_batch": 4, "num_pairs_in_batch": 0})
+    assert means == {"loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.25}

@@ -8,7 +8,7 @@ import pytest
 
 from bertpre.recipe import load_recipe
 from bertpre.reporting import evaluation, page, report
-from bertpre.reporting.report import closing_lines, headline_rows, read_metrics
+from bertpre.reporting.report import closing_lines, headline_rows, next_lines, read_metrics
 
 MEASURED = {
     "accuracy": 0.75,
@@ -44,7 +44,7 @@ def test_headline_rows_hold_each_value_and_what_to_compare_it_with() -> None:
     assert headline_rows(results()) == [
         ("Corpus", "1,200 documents, 34,000 tokens"),
         ("Dropped documents", "3 duplicate, 1 short"),
-        ("Pretraining", "1,500 steps, 2,000,000 tokens, 1.5 min"),
+        ("Pretraining", "1,500 steps, 2,000,000 tokens, 1 min 30 s"),
         ("MLM loss", "4.250 nats per masked token (context-free loss 6.125, unigram entropy 6.500)"),
         ("MLM accuracy", "30.0%"),
         ("NSP accuracy", "70.0% of 1,000 pairs; 95 % CI 67.1%-72.8% (majority class 60.0%)"),
@@ -144,6 +144,26 @@ def test_a_synthetic_corpus_is_named_as_such(
     ):
         assert ("The corpus is synthetic" in shown) == in_corpus
         assert ("not how well the classifier reads real reviews" in shown) == in_test
+
+
+def test_pairs_without_a_label_have_no_accuracy() -> None:
+    found, validation = results(), {"mlm_loss": 4.25, "mlm_accuracy": 0.3}
+    for extra in ({}, {"nsp_accuracy": 0.0, "nsp_pairs": 0, "nsp_interval": [0.0, 1.0], "nsp_majority_share": 0.0}):
+        found["pretrain"]["validation"] = validation | extra
+        assert dict(headline_rows(found))["NSP accuracy"] == "not measured: no validation pair has a label"
+    found["prepare"]["pairs_kind"] = "none"
+    found["pretrain"]["validation"] = validation
+    assert "NSP accuracy" not in dict(headline_rows(found))
+
+
+def test_the_next_commands_suit_the_run() -> None:
+    lines = "\n".join(next_lines(Path("runs/my films"), load_recipe("quickstart")))
+    assert "bertpre predict 'runs/my films' \"A fine film.\"" in lines
+    assert 'pipeline("text-classification", "runs/my films/finetuned", trust_remote_code=True)' in lines
+    assert "bertpre init own-text my.yaml" in lines
+    lines = "\n".join(next_lines(Path("runs/own"), load_recipe("own-text", ["corpus.path=x.txt", "finetune=null"])))
+    assert 'pipeline("fill-mask", "runs/own/model", trust_remote_code=True)' in lines
+    assert "predict" not in lines and "init" not in lines
 
 
 def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:

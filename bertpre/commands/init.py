@@ -1,0 +1,38 @@
+"""`bertpre init`: a copy of a recipe, to edit."""
+
+import re
+import shlex
+from pathlib import Path
+
+from bertpre.console import program
+from bertpre.errors import UserError, first_line
+from bertpre.recipe import find_recipe, shipped_recipes
+
+
+def init(recipe: str, file: str) -> None:
+    """Copy a recipe with its comments to a new file, and print what to do next.
+
+    The copy has an output directory of its own, `runs/NAME`, and its first line names the schema that comes with this
+    bertpre, for editors. Raises UserError for an unknown recipe, and where the file exists or cannot be written.
+    """
+    source, target = find_recipe(recipe), Path(file)
+    if target.exists():
+        raise UserError(f"{target}: exists already; give a new file")
+    text = source.read_text(encoding="utf-8")
+    schema = next(iter(shipped_recipes().values())).with_name("schema.json")
+    text = text.replace("$schema=./schema.json", f"$schema={schema.resolve().as_uri()}")
+    name, output_dir = shlex.quote(target.as_posix()), f"runs/{target.stem}"
+    text = re.sub(r"(?m)^output_dir:.*$", f"output_dir: {output_dir}", text, count=1)
+    text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b", rf"\1 {name}", text)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written: {first_line(error)}; give another file") from None
+    print(f"{target} is a copy of the recipe {recipe}. Edit it, then:")
+    for command, does in (
+        ("show", "every key, its value and its meaning"),
+        ("doctor", "check the machine, the data and the time; writes nothing"),
+        ("run", f"run it; results go to {output_dir}"),
+    ):
+        print(f"  {program()} {command} {name:<{len(name) + 6 - len(command)}}  {does}")

@@ -1,0 +1,18 @@
+"""`bertpre report`: write the report of finished runs again."""
+
+from bertpre.errors import UserError
+from bertpre.reporting.report import write_report
+from bertpre.run_directory import load_run, read_results
+
+
+def report(run_dirs: list[str]) -> None:
+    """Write each run's `report.html` from its results and print the path.
+
+    Raises UserError for a folder that is not a run directory, and for a run without results.
+    """
+    runs = [load_run(folder) for folder in run_dirs]
+    for folder, _ in runs:
+        if not read_results(folder):
+            raise UserError(f"{folder}: there are no results yet; run `bertpre run {folder}` first")
+    for folder, recipe in runs:
+        print(f"report: {write_report(folder, recipe)}")

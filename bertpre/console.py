@@ -1,0 +1,121 @@
+"""What a command prints while it works: lines of progress, warnings and results, above one live line on a terminal."""
+
+import logging
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")  # torchrun's, then MPI's
+REDRAW_SECONDS = 0.2  # between two drawings of the live line
+
+
+class Console:
+    """Prints for the whole process, or for the first one of several; `is_quiet` leaves progress out.
+
+    The live line is the last line of a terminal. It is drawn again and again, never printed elsewhere, and removed at
+    the end: what was printed above it stays.
+    """
+
+    def __init__(self) -> None:
+        self.is_quiet = False
+        self.line: tqdm | None = None
+        self.stage, self.drawn = "", 0.0  # what was drawn last, and when on time.monotonic
+
+    def say(self, text: str) -> None:
+        """Print progress: a line that `--quiet` leaves out."""
+        if not self.is_quiet:
+            self.show(text)
+
+    def show(self, text: str) -> None:
+        """Print a result or a warning."""
+        if is_first_process():
+            with self.above_line():
+                print(text, flush=True)
+
+    def draws(self, stage: str) -> bool:
+        """Whether `draw` would draw now: on a terminal, and not too soon after the last time for the same stage."""
+        is_due = stage != self.stage or time.monotonic() - self.drawn >= REDRAW_SECONDS
+        return is_due and not self.is_quiet and is_first_process() and sys.stderr.isatty()
+
+    def draw(self, stage: str, text: str = "", share: float | None = None) -> None:
+        """Draw the live line: the stage, a bar where the share that is done (0 to 1) is known, and the text."""
+        if not self.draws(stage):
+            return
+        bar = "" if share is None else "{percentage:3.0f}% |{bar:10}| "
+        form, done = f"{stage} {bar}{text}", min(share or 0.0, 1.0)
+        if self.line is None:
+            from tqdm import tqdm
+
+            self.line = tqdm(total=1.0, initial=done, bar_format=form, leave=False, dynamic_ncols=True, file=sys.stderr)
+        else:
+            self.line.bar_format, self.line.n = form, done
+            self.line.refresh()
+        self.stage, self.drawn = stage, time.monotonic()
+
+    def erase(self) -> None:
+        """Remove the live line, if there is one."""
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+    @contextmanager
+    def above_line(self) -> Iterator[None]:
+        """Make room for output above the live line; it is drawn again afterwards."""
+        if self.line is None:
+            yield
+            return
+        with self.line.external_write_mode():
+            yield
+
+
+console = Console()
+
+
+class WarningHandler(logging.Handler):
+    """Prints what the package logs on stderr, as `warning: ...`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        if is_first_process():
+            with console.above_line():
+                print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+def is_first_process() -> bool:
+    """Whether this is the only process, or the first one of a group."""
+    return all(os.environ.get(name, "0") == "0" for name in RANKS)
+
+
+def program() -> str:
+    """What the user types to start bertpre: `bertpre` where the shell finds it, else the path that started this one."""
+    started = sys.argv[0]
+    is_elsewhere = Path(started).name == "bertpre" and shutil.which("bertpre") is None
+    return shlex.quote(started) if is_elsewhere else "bertpre"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: `0.4 s`, `58 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`."""
+    if 0.05 <= seconds < 0.95:
+        return f"{seconds:.1f} s"
+    whole, units = round(seconds), {"d": 86400, "h": 3600, "min": 60, "s": 1}
+    counts = {}
+    for name, size in units.items():
+        counts[name], whole = divmod(whole, size)
+    names = [*units]
+    largest = next((place for place, name in enumerate(names) if counts[name]), len(names) - 1)
+    return " ".join(f"{counts[name]} {name}" for name in names[largest : largest + 2] if counts[name]) or "0 s"
+
+
+def scientific(value: float) -> str:
+    """A number in short scientific notation: 3.0e-3."""
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(exponent)}" if value else "0"
