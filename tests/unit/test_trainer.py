@@ -19,7 +19,7 @@ from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
-from bertpre.training.checkpoint import read_skipped, write_skipped
+from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skipped, write_skipped
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.schedule import lr_at
@@ -300,6 +300,20 @@ def test_ten_steps_are_five_and_a_resume_bit_for_bit(dtype: torch.dtype, tmp_pat
         assert (tmp_path / "cut" / last / name).read_bytes() == (tmp_path / "whole" / last / name).read_bytes()
     # The line of step 6 holds steps 4 to 6, and 4 and 5 were before the checkpoint.
     assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
+
+
+def test_a_checkpoint_holds_the_evaluation_of_its_step(tmp_path: Path) -> None:
+    toy_trainer(tmp_path, measure=lambda step: {"loss": float(step)}).train()
+    state = json.loads((tmp_path / "checkpoints" / "step-00000005" / "state.json").read_text())
+    assert (state["metrics"]["step"], state["metrics"]["loss"]) == (5, 5.0)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e-9, [0, 1, 2, 3]), (1e9, [0, 3])])
+def test_checkpoints_by_time(seconds: float, steps: list[int], tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path, max_steps=3)
+    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=seconds)
+    trainer.train()
+    assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == steps
 
 
 def test_dropout_depends_on_seed_step_and_process_and_not_on_python() -> None:
