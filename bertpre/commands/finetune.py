@@ -17,7 +17,7 @@ from bertpre.finetuning.seeds import (
     seeds_of,
     spread_of,
 )
-from bertpre.finetuning.splits import balance, digest_of_test, read_further, read_parts
+from bertpre.finetuning.splits import Labelled, balance, digest_of_test
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
@@ -25,11 +25,13 @@ from bertpre.training.trainer import Trainer
 
 
 @one_at_a_time
-def finetune(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None) -> dict[str, Any]:
+def finetune(
+    recipe: Recipe, after_step: Callable[[Trainer], None] | None = None, labelled: Labelled | None = None
+) -> dict[str, Any]:
     """Train a classifier on the recipe's labelled texts, for each seed; returns the metrics for `results.json`.
 
     The best epoch on the validation part is kept, and of several seeds the best one's classifier. `after_step` is
-    called after each step with the trainer.
+    called after each step with the trainer; `labelled` are the recipe's texts where they may have been read already.
     """
     settings = recipe.required_finetune
     accelerator = start_accelerator()
@@ -37,8 +39,8 @@ def finetune(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         claim(recipe)
     accelerator.wait_for_everyone()
     start = time.perf_counter()
-    parts = read_parts(recipe)
-    unlabelled = read_further(recipe, parts)
+    labelled = labelled or Labelled(recipe)
+    parts, unlabelled = labelled.parts, labelled.unlabelled
     if accelerator.is_main_process:
         for name, part in vars(parts).items():
             if part is not None:
