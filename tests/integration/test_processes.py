@@ -29,8 +29,9 @@ def launch(
     *overrides: str,
     launcher: tuple[str, ...] = ("accelerate.commands.launch", *ASKED),
 ) -> subprocess.CompletedProcess[str]:
-    """Start a script on two CPU processes."""
-    arguments = [script, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
+    """Start a script, or a module, on two CPU processes."""
+    started = [script] if script.endswith(".py") else ["-m", script]
+    arguments = [*started, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
     return run_process([sys.executable, "-m", *launcher, *arguments])
 
 
@@ -70,7 +71,7 @@ def test_pretraining_on_two_processes_is_pretraining_on_one(tiny_modern_run: Pat
 
 def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
-    done = launch("finetune.py", tiny_modern_run, target)
+    done = launch("bertpre.finetune", tiny_modern_run, target)
     assert done.returncode == 0, done.stderr
     assert processes_of(target, "finetune") == 2
     assert_same_figures(target, tiny_modern_run, "finetune")
@@ -80,6 +81,7 @@ def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Pat
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
+        ("python /bin/accelerate launch --num_processes 2 -m pretrain.py r", {"num_processes": "2"}),
         (
             "python /bin/accelerate launch --cpu --num_processes 2 pretrain.py r --num_processes 3",
             {"num_processes": "2"},
