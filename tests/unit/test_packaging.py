@@ -1,5 +1,8 @@
 """The wheel has every package and every file that bertpre reads."""
 
+import ast
+import re
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -35,3 +38,33 @@ def data_files(folder: Path) -> list[Path]:
         elif path.is_file() and path.suffix != ".py":
             found.append(path)
     return found
+
+
+def imports_of(file: Path) -> tuple[set[str], set[str]]:
+    """The packages that a module imports: when it is imported itself, and at any time."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for nodes, names in zip((tree.body, ast.walk(tree)), found, strict=True):
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add((node.module or "").partition(".")[0])
+    return found
+
+
+IMPORTS = [imports_of(file) for file in (ROOT / "bertpre").rglob("*.py")]
+
+
+def test_what_few_commands_need_is_imported_where_it_is_used() -> None:
+    seldom = {"datasets", "matplotlib", "onnx", "onnxruntime", "pandas", "scipy", "sklearn", "wandb"}
+    assert not seldom & set().union(*(at_once for at_once, _ in IMPORTS))
+
+
+def test_what_is_required_and_what_is_imported_are_the_same() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.split("[>=]", entry)[0] for entry in project["dependencies"]}
+    optional = {"onnx", "onnxruntime", "ray", "rensa"}
+    names = {"PyYAML": "yaml", "scikit-learn": "sklearn"}
+    imported = set().union(*(at_any_time for _, at_any_time in IMPORTS)) - sys.stdlib_module_names - {"bertpre"}
+    assert imported - optional == {names.get(name, name) for name in required}
