@@ -294,11 +294,19 @@ class Trainer:
         return bool(is_late or (place.every and self.progress.step % place.every == 0))
 
     def save(self) -> None:
-        """Write a checkpoint; one process writes, the others wait."""
+        """Write a checkpoint; one process writes, the others wait. Raises UserError where a weight is not finite.
+
+        fp16's overflows are normal, so gradients alone do not show whether a weight is the cause.
+        """
         if self.checkpoints is None or self.saved_step == self.progress.step:
             return
         step = self.training_step
         step.guard.check()  # a bad step's weights are not saved
+        if not step.has_finite_weights():
+            raise UserError(
+                f"the weights are not finite after step {self.progress.step}; {self.remedies.not_finite}; earlier "
+                "checkpoints are intact"
+            )
         start, is_main = self.clock.now(), self.accelerator.is_main_process
         state = asdict(self.progress) | {
             "elapsed": start,

@@ -209,6 +209,40 @@ def test_fp16_skips_steps_that_overflow_and_learns_from_the_others(tmp_path: Pat
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
+def test_an_overflow_in_fp16_changes_no_weight(tmp_path: Path) -> None:
+    def overflow_in_step_4(trainer: Trainer) -> None:
+        if trainer.progress.step == 1:
+            weight = trainer.training_step.working.model.classifier.weight
+            weight.register_hook(lambda gradient: gradient * (float("inf") if trainer.progress.step == 3 else 1.0))
+
+    trainer = toy_trainer(tmp_path, 6, arithmetic=Arithmetic(torch.float16), after_step=overflow_in_step_4)
+    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", every=1, keep=9)
+    trainer.train()
+    saved = [load_file(folder / "model.safetensors") for folder in list_checkpoints(tmp_path / "checkpoints")]
+    assert all(value.isfinite().all() for weights in saved for value in weights.values())
+    is_same = [
+        all(torch.equal(one[name], other[name]) for name in one) for one, other in zip(saved, saved[1:], strict=False)
+    ]
+    assert is_same == [True, False, False, True, False, False]  # the learning rate of the first step is 0
+    assert trainer.training_step.guard.loss_scale.value == 2.0**15
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_weights_that_are_not_finite_are_never_saved(dtype: torch.dtype, tmp_path: Path) -> None:
+    def spoil(trainer: Trainer) -> None:
+        if trainer.progress.step == 7:
+            trainer.training_step.model.classifier.bias.data[3] = float("nan")
+            trainer.training_step.working.update()
+            trainer.save()
+
+    trainer = toy_trainer(tmp_path, arithmetic=Arithmetic(dtype), after_step=spoil, remedies=Remedies(not_finite="X"))
+    with pytest.raises(UserError, match="the weights are not finite after step 7; X; earlier checkpoints are intact"):
+        trainer.train()
+    newest = list_checkpoints(tmp_path / "checkpoints")[-1]
+    assert newest.name == "step-00000005"
+    assert all(value.isfinite().all() for value in load_file(newest / "model.safetensors").values())
+
+
 def test_tokens_can_end_a_training_and_a_phase_can_have_its_own_batch(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     pretrain(
