@@ -1,6 +1,6 @@
-"""`accelerate launch [...] finetune.py RECIPE [key=value ...]` is `bertpre finetune` on many processes."""
+"""`accelerate launch [...] finetune.py RECIPE [key=value ...]` is `accelerate launch [...] -m bertpre.finetune ...`."""
 
-from bertpre.cli import launched
+from bertpre.finetune import main
 
 if __name__ == "__main__":
-    launched("finetune")
+    main()

@@ -1,6 +1,6 @@
-"""`accelerate launch [...] pretrain.py RECIPE [key=value ...]` is `bertpre pretrain` on many processes."""
+"""`accelerate launch [...] pretrain.py RECIPE [key=value ...]` is `accelerate launch [...] -m bertpre.pretrain ...`."""
 
-from bertpre.cli import launched
+from bertpre.pretrain import main
 
 if __name__ == "__main__":
-    launched("pretrain")
+    main()

@@ -304,12 +304,12 @@ def main() -> None:
 
 
 def launched(name: str) -> None:
-    """Entry point of `pretrain.py` and `finetune.py`, which `accelerate launch` starts once per process."""
+    """Entry point of `bertpre.pretrain` and `bertpre.finetune`, which `accelerate launch` starts once per process."""
     from bertpre.launch import start_missing_processes
 
     def call(arguments: list[str]) -> None:
         start_missing_processes()
-        app([name, *arguments], prog_name=f"{name}.py")
+        app([name, *arguments], prog_name=f"python -m bertpre.{name}")
 
     guarded(call)
 

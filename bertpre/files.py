@@ -18,8 +18,12 @@ def file_checksum(file: Path) -> str:
 
 def write_text(file: Path, text: str) -> None:
     """Replace a file atomically: if the process is killed, or several write at once, one whole version is left."""
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """`write_text` for bytes."""
     partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
-    content = text.encode()
     try:
         partial.write_bytes(content)
         partial.replace(file)

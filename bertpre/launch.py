@@ -11,7 +11,7 @@ SET_BY_LAUNCHERS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_
 
 
 def start_missing_processes() -> None:
-    """Start this script again on as many processes as `accelerate launch` was asked for, if it started only one.
+    """Start this script or module again on as many processes as `accelerate launch` was asked for, if it started one.
 
     Without a GPU it always starts one, on one thread (huggingface/accelerate issue 2741): a run on "two processes"
     would silently use half of the cores. Replaces this process, or returns where no process is missing.
@@ -19,8 +19,8 @@ def start_missing_processes() -> None:
     """
     import psutil
 
-    parent = psutil.Process().parent()
-    options = options_of_launch(parent.cmdline() if parent else [], sys.argv[0])
+    parent, module = psutil.Process().parent(), running_module()
+    options = options_of_launch(parent.cmdline() if parent else [], module or sys.argv[0])
     if options is None or any(name in os.environ for name in SET_BY_LAUNCHERS):
         return
     if "num_processes" not in options and "MASTER_ADDR" in os.environ:  # accelerate sets it for several processes
@@ -34,11 +34,17 @@ def start_missing_processes() -> None:
         )
     if processes > 1:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-        os.execv(sys.executable, [*torchrun, *sys.argv])
+        os.execv(sys.executable, [*torchrun, *(["-m", module] if module else sys.argv[:1]), *sys.argv[1:]])
+
+
+def running_module() -> str | None:
+    """The module that `python -m` runs; None where Python runs a script."""
+    spec = sys.modules["__main__"].__spec__
+    return spec.name if spec else None
 
 
 def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:
-    """The `--name value` options before the script in an `accelerate launch` command line; None for any other."""
+    """The `--name value` options before the script or module in an `accelerate launch` command; None for any other."""
     launchers = [place for place, part in enumerate(command) if part in ("launch", "accelerate.commands.launch")]
     if not launchers or script not in command or not is_accelerate(command[: launchers[0] + 1]):
         return None

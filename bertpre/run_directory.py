@@ -17,7 +17,7 @@ except ImportError:  # Windows
 
 from bertpre.console import is_first_process
 from bertpre.errors import UserError
-from bertpre.files import write_text
+from bertpre.files import file_checksum, write_text
 from bertpre.recipe import Recipe, differences, load_recipe, stored_recipe, to_yaml, with_absolute_paths
 
 ARTEFACTS = {
@@ -29,10 +29,12 @@ FIRST_READER = {  # the first stage that reads a section: once it began, the sec
     "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",
     "finetune": "finetune", "evaluate": "evaluate",
 }  # fmt: skip
-FREE = (  # these keys do not affect the trained weights and may change at any time
+FREE = (  # these keys do not affect the trained weights and may change at any time; pretraining checks data.path's data
+    "data.path",
     "training.log_every", "training.wandb_project", "training.tensorboard", "training.price_per_hour",
     "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
 )  # fmt: skip
+SHAPING = ("corpus.", "tokenizer.", "pairs.validation_fraction")  # keys that the prepared data depends on
 P = ParamSpec("P")
 T = TypeVar("T")
 Stage = Callable[Concatenate[Recipe, P], T]
@@ -132,6 +134,33 @@ def load_run(folder: str | Path) -> tuple[Path, Recipe]:
     if not (folder / "recipe.yaml").is_file():
         raise UserError(f"{folder}: is not a run directory, it has no recipe.yaml")
     return folder, load_recipe(str(folder / "recipe.yaml"))
+
+
+def data_folder(recipe: Recipe) -> Path:
+    """The prepared data that a recipe trains on: its own run's, or that of `data.path`, which may have it from another.
+
+    Raises UserError where `data.path` is not a run directory, or was prepared with other keys, or is not the data that
+    this run has read before.
+    """
+    own = Path(recipe.output_dir)
+    if recipe.data.path is None:
+        return own / "data"
+    try:
+        other, its_recipe = load_run(recipe.data.path)
+    except UserError as error:
+        raise UserError(f"data.path: {error}") from None
+    if changed := [key for key in differences(its_recipe, recipe) if key.startswith(SHAPING)]:
+        raise UserError(
+            f"data.path: {other} was prepared with another {', '.join(changed)}; give the same values, or leave "
+            "data.path out to prepare this run's own data"
+        )
+    folder = other / "data" if its_recipe.data.path is None else data_folder(its_recipe)
+    if not (folder / "manifest.json").is_file():
+        raise UserError(f"data.path: {other} has no prepared data; run `bertpre prepare {other}` first")
+    known = read_results(own).get("prepare", {}).get("data_sha256")
+    if known not in (None, file_checksum(folder / "manifest.json")):
+        raise UserError(f"data.path: {folder} is not the data that this run began with; its checksum differs")
+    return folder
 
 
 def read_results(folder: Path) -> dict[str, Any]:

@@ -97,18 +97,18 @@ def run_here(*arguments: object) -> int:
     return 0
 
 
-def pretraining_with(hook: str) -> str:
-    """A program that pretrains `RECIPE [KEY=VALUE ...]` and runs the statement `hook` after each step of `trainer`."""
+def training_with(hook: str, stage: str = "pretrain") -> str:
+    """A program that trains `RECIPE [KEY=VALUE ...]` and runs the statement `hook` after each step of `trainer`."""
     return f"""
 import os, signal, sys, time
-from bertpre.commands.pretrain import pretrain
+from bertpre.commands.{stage} import {stage}
 from bertpre.recipe import load_recipe
 
 def after_step(trainer):
     step = trainer.progress.step
     {hook}
 
-pretrain(load_recipe(sys.argv[1], sys.argv[2:]), after_step)
+{stage}(load_recipe(sys.argv[1], sys.argv[2:]), after_step)
 """
 
 

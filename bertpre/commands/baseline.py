@@ -4,7 +4,6 @@ import time
 from typing import Any
 
 from bertpre.console import duration
-from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
@@ -23,15 +22,13 @@ UNTRAINED = "no pretraining"
 def baseline(recipe: Recipe) -> dict[str, Any]:
     """Train and test what a pretrained model must beat; prints and keeps one table.
 
-    TF-IDF of words, and of words and bigrams, with logistic (or ridge) regression; NB-SVM on trigrams; and the recipe's
+    TF-IDF of words, and of words and bigrams, with logistic (or ridge) regression; NB-SVM on trigrams; for the task
+    `tokens` the majority tag of each word, and logistic regression on the word and its neighbours; and the recipe's
     network without pretraining, if the run has a tokenizer. If `evaluate` has measured this run's model, its row is
-    added. Raises UserError for the task `tokens`, which has no such baselines.
+    added.
     """
     settings = recipe.required_finetune
-    models = linear_models(settings.task)
-    if not models:
-        raise UserError(f"finetune.task is {settings.task}, for which there are no baselines")
-    folder = claim(recipe)
+    folder, models = claim(recipe), linear_models(settings.task)
     parts = read_parts(recipe)
     test = read_test(recipe, parts)
     rows: dict[str, Any] = {}
@@ -66,8 +63,9 @@ def measure_untrained(recipe: Recipe, parts: Parts, test: Examples) -> dict[str,
     unlabelled = read_further(recipe, parts)
     tuning = FineTuning(recipe, "random", start_accelerator(), parts.training, parts.validation, unlabelled)
     classifier, metrics = tuning.fit(recipe.seed, UNTRAINED)
-    row = measure(task, classifier.predict, None, test)
-    row["validation"] = metrics.get("validation", {}).get(main_metrics(task)[0])
+    labels, outputs = classifier.apply(test)  # without the words that were cut off
+    tested, names = score(task, labels, outputs, test.classes), main_metrics(task)
+    row = {"validation": metrics.get("validation", {}).get(names[0])} | {name: tested[name] for name in names}
     return row | {"seconds": time.perf_counter() - start}
 
 

@@ -22,6 +22,7 @@ from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, Training, seconds
+from bertpre.run_directory import data_folder
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
 from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb
@@ -43,12 +44,13 @@ def doctor(recipe: Recipe) -> None:
         report("labels", label_lines(recipe))
     if recipe.corpus is None:
         return
-    if not (folder / "data").exists():
+    store = data_folder(recipe)
+    if not (store.exists() and (folder / "tokenizer").exists()):
         print(f"data: none yet in {folder}; run `bertpre prepare` to make it")
         return
-    report("data", data_lines(recipe, folder))
+    report("data", data_lines(recipe, folder, store))
     tokenizer = load_tokenizer(folder / "tokenizer")
-    data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
+    data = PretrainingData(recipe, tokenizer, store, accelerator)
     report("masks", mask_lines(data))
     report("recipe", chain(rate_lines(recipe.training, recipe.model.architecture), batch_lines(recipe, data)))
     torch.manual_seed(recipe.seed)
@@ -106,14 +108,14 @@ def compiler_line(device: torch.device) -> str:
     return f"torch.compile: works, {duration(time.perf_counter() - start)} for a small function"
 
 
-def data_lines(recipe: Recipe, folder: Path) -> Iterator[str]:
+def data_lines(recipe: Recipe, folder: Path, store: Path) -> Iterator[str]:
     """The audit of `prepare`, repeated on what is on the disk now."""
     tokenizer = load_tokenizer(folder / "tokenizer")
-    shards = {split: open_shards(folder / "data", split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
+    shards = {split: open_shards(store, split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
     files = {str(part.filename) for split in shards.values() for shard in split for part in vars(shard).values()}
     yield f"{len(files)} files match their checksums, and the tokenizer matches the data"
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
-    audit = audit_store(folder / "data", recipe.training.phases[0].max_length, recipe.seed, **pair_options)
+    audit = audit_store(store, recipe.training.phases[0].max_length, recipe.seed, **pair_options)
     audit |= audit_frequencies(count_tokens(shards["train"], len(tokenizer)), tokenizer, recipe.training.mask_split)
     yield from audit_lines(audit, "corpus.text_unit", "pairs.kind")
 

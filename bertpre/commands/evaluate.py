@@ -15,14 +15,12 @@ from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.finetuning.scores import intervals, main_metrics, score
 from bertpre.finetuning.seeds import measure_seeds
 from bertpre.finetuning.splits import (
+    Labelled,
     chosen_on_test,
     digest_of_test,
     neighbours,
     overlap,
     own_parts,
-    read_further,
-    read_parts,
-    read_test,
 )
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import overlap_text
@@ -31,23 +29,25 @@ from bertpre.run_directory import claim, read_results, write_results
 from bertpre.runtime import start_accelerator
 
 
-def evaluate(recipe: Recipe) -> dict[str, Any]:
+def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]:
     """Measure the fine-tuned classifier on the test split; returns the metrics for `results.json`.
 
-    With several seeds all their classifiers are measured, and mean and standard deviation reported too.
+    With several seeds all their classifiers are measured, and mean and standard deviation reported too. `labelled` are
+    the recipe's texts where they may have been read already.
     """
     settings, folder = recipe.required_finetune, claim(recipe)
     if not (folder / "finetuned").exists():
         raise UserError(f"no classifier in {folder}/finetuned; run `bertpre finetune` first")
     start = time.perf_counter()
     start_accelerator()  # hides the libraries' progress bars
-    parts = read_parts(recipe)
+    labelled = labelled or Labelled(recipe)
+    parts = labelled.parts
     if digest_of_test(parts) != read_results(folder).get("finetune", {}).get("test_digest"):
         raise UserError(
             "finetune.test_fraction: another part is set aside now than when the classifier was trained, because the "
             "texts or bertpre changed; fine-tune again in another folder with output_dir=FOLDER"
         )
-    test, unlabelled = read_test(recipe, parts), read_further(recipe, parts)
+    test, unlabelled = labelled.test, labelled.unlabelled
     if chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)

@@ -1,24 +1,38 @@
 """`bertpre finetune`: a model + labelled texts -> classifier."""
 
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bertpre.console import console, duration
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
-from bertpre.finetuning.seeds import best_of, fit_seed, keep_classifier, seeds_of, spread_of
-from bertpre.finetuning.splits import balance, digest_of_test, read_further, read_parts
+from bertpre.finetuning.seeds import (
+    best_of,
+    checkpoint_folder,
+    fit_seed,
+    keep_classifier,
+    open_checkpoints,
+    seeds_of,
+    spread_of,
+)
+from bertpre.finetuning.splits import Labelled, balance, digest_of_test
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
+from bertpre.training.trainer import Trainer
 
 
 @one_at_a_time
-def finetune(recipe: Recipe) -> dict[str, Any]:
+def finetune(
+    recipe: Recipe, after_step: Callable[[Trainer], None] | None = None, labelled: Labelled | None = None
+) -> dict[str, Any]:
     """Train a classifier on the recipe's labelled texts, for each seed; returns the metrics for `results.json`.
 
-    The best epoch on the validation part is kept, and of several seeds the best one's classifier.
+    The best epoch on the validation part is kept, and of several seeds the best one's classifier. `after_step` is
+    called after each step with the trainer; `labelled` are the recipe's texts where they may have been read already.
     """
     settings = recipe.required_finetune
     accelerator = start_accelerator()
@@ -26,17 +40,23 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
         claim(recipe)
     accelerator.wait_for_everyone()
     start = time.perf_counter()
-    parts = read_parts(recipe)
-    unlabelled = read_further(recipe, parts)
+    labelled = labelled or Labelled(recipe)
+    parts, unlabelled = labelled.parts, labelled.unlabelled
     if accelerator.is_main_process:
         for name, part in vars(parts).items():
             if part is not None:
                 console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts.validation)
-    tuning = FineTuning(recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled)
+    used = [part for part in (parts.training, parts.validation, unlabelled) if part is not None]
+    checkpoints = open_checkpoints(recipe, accelerator, used)
+    tuning = FineTuning(
+        recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled, checkpoints, after_step
+    )
+    start_up = time.perf_counter() - start
     each = [fit_seed(tuning, seed) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
-    metrics = each[best] | {"seconds": time.perf_counter() - start, "init": settings.init}
+    seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
+    metrics = each[best] | {"seconds": seconds, "init": settings.init}
     if parts.test is not None:
         metrics["test_digest"] = digest_of_test(parts)
     if unlabelled is not None:
@@ -49,6 +69,7 @@ def finetune(recipe: Recipe) -> dict[str, Any]:
         folder, dtype = Path(recipe.output_dir), choose_dtype(recipe.training.precision, accelerator.device)
         write_manifest(folder, "finetune", manifest(accelerator.device, dtype, accelerator.num_processes))
         write_results(folder, "finetune", metrics)
+        shutil.rmtree(checkpoint_folder(recipe), ignore_errors=True)
         print(closing_line(metrics, settings))
     accelerator.wait_for_everyone()
     return metrics

@@ -1,5 +1,7 @@
 """`bertpre prepare`: corpus -> tokenizer -> store of token ids."""
 
+import json
+import shutil
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,11 +12,12 @@ from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.corpus import TextSource
 from bertpre.data.parts import PART_CHARACTERS
-from bertpre.data.store import read_token_counts
-from bertpre.data.tokenizer import load_tokenizer
+from bertpre.data.store import SPLITS, open_shards, read_token_counts
+from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError
+from bertpre.files import file_checksum, write_text
 from bertpre.recipe import Recipe, Source, flatten
-from bertpre.run_directory import claim, is_finished, model_of, write_results
+from bertpre.run_directory import claim, data_folder, is_finished, model_of, write_results
 
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
@@ -27,7 +30,9 @@ CONTINUE = {
 def prepare(
     recipe: Recipe, shard: str | None = None, merge: bool = False, part_characters: int = PART_CHARACTERS
 ) -> dict[str, Any] | None:
-    """Build the run's store and audit it; returns the metrics for `results.json` once the store is complete.
+    """Build the run's store, or check that of `data.path`, and audit it; returns the metrics for `results.json`.
+
+    Returns None as long as the store is not complete.
 
     `shard` ("2/8") runs one job's share of the step that is due, for array jobs on a shared file system; `merge` runs
     the steps that need every job's output. Jobs, merge, jobs, merge write the same bytes as one call without either.
@@ -35,19 +40,28 @@ def prepare(
     start = time.perf_counter()
     refuse_impossible(recipe)
     share = None if shard is None else read_share(shard)
+    if recipe.data.path is not None and (share or merge):
+        raise UserError("data.path: its data is prepared already; leave --shard and --merge out")
+    data_folder(recipe)  # a mistake in data.path shows before anything is written
     folder = claim(recipe)
     if is_finished(folder, "prepare"):
         raise UserError(f"{folder}/data exists: this run is prepared; continue with `bertpre run`")
-    step = run_step(store_builder(recipe, folder, part_characters), share, merge)
+    step = None
+    if recipe.data.path is None:
+        step = run_step(store_builder(recipe, folder, part_characters), share, merge)
+    else:
+        take_over_tokenizer(recipe, folder)
     if step is not None:
         console.erase()
         print(f"prepare: {CONTINUE[step]}")
         return None
     console.draw("prepare: measuring the data")
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
-    metrics = audit_store(folder / "data", recipe.training.phases[0].max_length, recipe.seed, **pair_options)
+    data = data_folder(recipe)
+    metrics = audit_store(data, recipe.training.phases[0].max_length, recipe.seed, **pair_options)
     tokenizer = load_tokenizer(folder / "tokenizer")
-    metrics |= audit_frequencies(read_token_counts(folder / "data"), tokenizer, recipe.training.mask_split)
+    metrics |= audit_frequencies(read_token_counts(data), tokenizer, recipe.training.mask_split)
+    metrics |= {"data_sha256": file_checksum(data / "manifest.json")}  # the manifest has the checksums of all files
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
     console.erase()
@@ -55,6 +69,22 @@ def prepare(
     for line in audit_lines(metrics, "corpus.text_unit", "pairs.kind"):
         (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics
+
+
+def take_over_tokenizer(recipe: Recipe, folder: Path) -> None:
+    """Copy the tokenizer of `data.path`'s run, after checking every file of its data; raises UserError for damage."""
+    data = data_folder(recipe)
+    source, target = Path(model_of(str(recipe.data.path), "tokenizer")), folder / "tokenizer"
+    fingerprint = tokenizer_fingerprint(load_tokenizer(source))
+    for split in SPLITS:
+        open_shards(data, split, fingerprint)
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    config = json.loads((target / "tokenizer_config.json").read_text())
+    longest = recipe.model.max_position_embeddings
+    if config.get("model_max_length") != longest:
+        config["model_max_length"] = longest
+        write_text(target / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+    print(f"prepare: uses {data}, which matches its checksums")
 
 
 def refuse_impossible(recipe: Recipe) -> None:

@@ -15,7 +15,7 @@ from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import validation_rows
-from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import claim, data_folder, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.sharding import gather_full
 from bertpre.training.trainer import Trainer
@@ -31,10 +31,10 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     if accelerator.is_main_process:
         claim(recipe)
     accelerator.wait_for_everyone()
-    folder = Path(recipe.output_dir)
-    read_store_manifest(folder / "data")  # says what to do where nothing is prepared
+    folder, store = Path(recipe.output_dir), data_folder(recipe)
+    read_store_manifest(store)  # says what to do where nothing is prepared
     tokenizer = load_tokenizer(folder / "tokenizer")
-    data = PretrainingData(recipe, tokenizer, folder / "data", accelerator)
+    data = PretrainingData(recipe, tokenizer, store, accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)

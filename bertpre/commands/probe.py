@@ -13,10 +13,17 @@ from bertpre.errors import UserError
 from bertpre.finetuning.encoding import whole_backend
 from bertpre.finetuning.loading import load_masked_lm
 from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
+from bertpre.run_directory import data_folder, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def data_of(run: Path) -> Path:
+    """The prepared data of a run."""
+    recipe = load_run(run)[1]
+    return run / "data" if recipe.data.path is None else data_folder(recipe)
 
 
 def probe(
@@ -32,7 +39,7 @@ def probe(
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
-    store = Path(model) / "data" if (Path(model) / "recipe.yaml").exists() else None
+    store = data_of(Path(model)) if (Path(model) / "recipe.yaml").exists() else None
     metrics: dict[str, Any] = {}
     if texts is not None or (store is not None and store.is_dir()):
         counts = np.zeros(len(tokenizer), dtype=np.int64)

@@ -20,6 +20,7 @@ from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels
 from bertpre.finetuning.task import TaskModel, TaskObjective, build_task, last_layer
 from bertpre.recipe import Finetune, Recipe
 from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, is_worth_compiling
+from bertpre.training.checkpoint import Checkpoints
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
@@ -38,11 +39,15 @@ REMEDIES = Remedies(
     not_finite="lower finetune.learning_rate, lengthen finetune.warmup, or try training.precision=fp32",
     budget="finetune.epochs",
 )
+SAVE_SECONDS = 180.0  # between checkpoints; a model of base size with AdamW, 1.8 GB, takes some seconds to save
 
 
 @dataclass
 class FineTuning:
-    """Trains classifiers from the same model on the same examples; only the seed differs between them."""
+    """Trains classifiers from the same model on the same examples; only the seed differs between them.
+
+    With `checkpoints`, a folder of these examples and this recipe alone, an interrupted training resumes.
+    """
 
     recipe: Recipe
     init: str  # as finetune.init
@@ -50,6 +55,8 @@ class FineTuning:
     training: Examples
     validation: Examples | None = None
     unlabelled: Examples | None = None
+    checkpoints: Path | None = None  # a folder
+    after_step: Callable[[Trainer], None] | None = None  # called after each step
     encoded: EncodedExamples | None = field(default=None, init=False)  # what is trained on; made for the first seed
 
     def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
@@ -68,7 +75,12 @@ class FineTuning:
             best = BestEpoch(model, measure, settings)
         file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
         log = MetricsLog(file, stage, is_main, trackers)
-        trainer = build_finetuning_trainer(self.recipe, seed, TaskModel(model, task), data, best, log)
+        place = None
+        if self.checkpoints is not None:
+            place = Checkpoints(self.checkpoints / str(seed), every_seconds=SAVE_SECONDS, keep=1)
+        trainer = build_finetuning_trainer(
+            self.recipe, seed, TaskModel(model, task), data, best, log, place, self.after_step
+        )
         trainer.train()
         log.close()
         epochs = trainer.progress.step // data.steps_per_epoch
@@ -80,7 +92,8 @@ class FineTuning:
         if head is not None:
             classifier = replace(classifier, task=task.with_scale_in(head))
         model.eval()
-        return classifier, metrics | {"seconds": time.perf_counter() - start}
+        seconds = trainer.clock.before_resume + time.perf_counter() - start
+        return classifier, metrics | {"seconds": seconds}
 
     def encode(self, tokenizer: "PreTrainedTokenizerBase") -> EncodedExamples:
         """What the network is trained on: the training examples, and the unlabelled ones with pseudo-labels."""
@@ -91,14 +104,22 @@ class FineTuning:
             self.encoded = encode_examples(tokenizer, self.training, settings.max_length, settings.truncation)
         else:
             start, count = time.perf_counter(), len(self.unlabelled)
-            self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled)
+            file = self.checkpoints / "pseudo_labels.npy" if self.checkpoints is not None else None
+            self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled, file)
             seconds = time.perf_counter() - start
             console.say(f"finetune: NB-SVM labelled {count:,} texts in {duration(seconds)}")
         return self.encoded
 
 
 def build_finetuning_trainer(
-    recipe: Recipe, seed: int, model: TaskModel, data: TrainingBatches, best: "BestEpoch | None", log: MetricsLog
+    recipe: Recipe,
+    seed: int,
+    model: TaskModel,
+    data: TrainingBatches,
+    best: "BestEpoch | None",
+    log: MetricsLog,
+    checkpoints: Checkpoints | None = None,
+    after_step: Callable[[Trainer], None] | None = None,
 ) -> Trainer:
     """Unpack the recipe into the trainer's parts."""
     settings, training, device = recipe.required_finetune, recipe.training, data.accelerator.device
@@ -131,14 +152,19 @@ def build_finetuning_trainer(
             deterministic=choose_deterministic(training.deterministic, device),
             max_grad_norm=training.max_grad_norm,
         ),
-        evaluation=Evaluation(best, data.steps_per_epoch, at_start=False) if best else None,
+        evaluation=Evaluation(best, data.steps_per_epoch, at_start=False, memory=best) if best else None,
+        checkpoints=checkpoints,
         should_stop=best.should_stop if best else lambda: False,
+        after_step=after_step,
         remedies=REMEDIES,
     )
 
 
 class BestEpoch:
-    """Measures after each epoch, keeps the weights of the best one, and ends the training when none is better."""
+    """Measures after each epoch, keeps the weights of the best one, and ends the training when none is better.
+
+    It is a `Memory`: a resumed training knows the best epoch so far.
+    """
 
     def __init__(self, model: nn.Module, measure: Callable[[], dict[str, Any]], settings: Finetune) -> None:
         self.model, self.measure, self.settings = model, measure, settings
@@ -159,6 +185,19 @@ class BestEpoch:
     def should_stop(self) -> bool:
         """Whether the last `patience` epochs were no better."""
         return self.settings.patience is not None and self.epochs_since >= self.settings.patience
+
+    def state(self) -> dict[str, Any]:
+        """The best epoch and its metrics, for a checkpoint."""
+        return {"metrics": self.metrics, "step": self.step, "epochs_since": self.epochs_since}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The best epoch's weights, for a checkpoint."""
+        return self.weights
+
+    def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take over what a checkpoint says."""
+        self.metrics, self.step, self.epochs_since = state["metrics"], state["step"], state["epochs_since"]
+        self.weights = tensors
 
     def restore(self) -> None:
         """Put the best weights back."""

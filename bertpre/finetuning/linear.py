@@ -10,8 +10,10 @@ import numpy as np
 
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
+from bertpre.finetuning.word_models import fit_majority_tags, fit_word_features
 
-Predictor = Callable[[Examples], np.ndarray]  # gives probabilities of the classes, (N, C), or numbers, (N,)
+# Gives probabilities of the classes, (N, C), or numbers, (N,); in the task `tokens` a list of (W, C).
+Predictor = Callable[[Examples], Any]
 
 
 def joined(examples: Examples) -> list[str]:
@@ -122,9 +124,9 @@ def fit_one_class(features: Any, is_class: np.ndarray) -> tuple[np.ndarray, floa
 
 
 def linear_models(task: str) -> dict[str, Callable[[Examples], Predictor]]:
-    """The linear models for a task, by name; none for `tokens`."""
+    """The baselines for a task, by name."""
     if task == "tokens":
-        return {}
+        return {"majority tag per word": fit_majority_tags, "word features": fit_word_features}
     models: dict[str, Callable[[Examples], Predictor]] = {
         "TF-IDF words": partial(fit_tfidf, task=task),
         "TF-IDF words, bigrams": partial(fit_tfidf, task=task, longest=2),

@@ -1,13 +1,16 @@
 """Texts without labels: NB-SVM learns from the labelled texts and labels the others for the network."""
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertpre.data.corpus import held_out_place
 from bertpre.errors import UserError
+from bertpre.files import write_bytes
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples, in_slices, tokenize
 from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.linear import NbSvm
@@ -44,12 +47,17 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
 
 
 def encode_with_pseudo_labels(
-    settings: "Finetune", tokenizer: "PreTrainedTokenizerBase", training: Examples, unlabelled: Examples
+    settings: "Finetune",
+    tokenizer: "PreTrainedTokenizerBase",
+    training: Examples,
+    unlabelled: Examples,
+    file: Path | None = None,
 ) -> EncodedExamples:
     """The unlabelled examples with pseudo-labels, followed by the training examples, as the network reads them.
 
     All labels become probabilities (N, C): Hinton et al. 2015 train on a model's probabilities, Lee 2013 on
-    pseudo-labels. NB-SVM reads whole texts; it needs few labelled examples.
+    pseudo-labels. NB-SVM reads whole texts; it needs few labelled examples. `file` keeps the pseudo-labels, and gives
+    them where it exists; it belongs to these examples.
     """
 
     def encoder(examples: Examples) -> Callable[[int], EncodedExamples]:
@@ -57,8 +65,15 @@ def encode_with_pseudo_labels(
         return lambda length: encode_examples(tokenizer, examples, length, settings.truncation, tokens)
 
     labelled, others = encoder(training), encoder(unlabelled)
-    predict = fit_on_tokens(labelled(UNCUT).ids, training.labels, len(training.classes))
-    pseudo_labels = predict(others(UNCUT).ids)
+    if file is not None and file.exists():
+        pseudo_labels = np.load(file)
+    else:
+        predict = fit_on_tokens(labelled(UNCUT).ids, training.labels, len(training.classes))
+        pseudo_labels = predict(others(UNCUT).ids).astype(np.float32)
+        if file is not None:
+            content = io.BytesIO()
+            np.save(content, pseudo_labels)
+            write_bytes(file, content.getvalue())
     assert settings.unlabelled is not None  # without this section there are no such texts
     own, further = labelled(settings.max_length), others(settings.unlabelled.max_length or settings.max_length)
     return EncodedExamples(

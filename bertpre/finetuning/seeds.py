@@ -1,4 +1,7 @@
-"""Classifiers of several seeds: each is trained once and kept, and the best one in validation is the run's."""
+"""Classifiers of several seeds: each is trained once and kept, and the best one in validation is the run's.
+
+An interrupted seed resumes from its checkpoints.
+"""
 
 import hashlib
 import json
@@ -7,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate import Accelerator
 
 from bertpre.console import console
 from bertpre.files import write_text
-from bertpre.finetuning.examples import Examples
+from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
 from bertpre.finetuning.loading import load_classifier, readable_length
 from bertpre.finetuning.scores import score, spread
@@ -39,6 +43,35 @@ def seed_folder(recipe: Recipe, seed: int) -> Path:
     return Path(recipe.output_dir) / "seeds" / str(seed)
 
 
+def checkpoint_folder(recipe: Recipe) -> Path:
+    """Where interrupted seeds resume from; it is removed when all are finished."""
+    return Path(recipe.output_dir) / "finetune-checkpoints"
+
+
+def open_checkpoints(recipe: Recipe, accelerator: Accelerator, parts: list[Examples]) -> Path:
+    """The folder of the checkpoints, emptied where they are of another recipe or of other examples."""
+    folder = checkpoint_folder(recipe)
+    kept, fingerprint = folder / "fingerprint", recipe_fingerprint(recipe) + examples_fingerprint(parts)
+    if accelerator.is_main_process:
+        if folder.exists() and not (kept.exists() and kept.read_text() == fingerprint):
+            print("finetune: the recipe or the texts have changed since the interruption; starting from scratch")
+            shutil.rmtree(folder)
+        folder.mkdir(exist_ok=True)
+        write_text(kept, fingerprint)
+    accelerator.wait_for_everyone()
+    return folder
+
+
+def examples_fingerprint(parts: list[Examples]) -> str:
+    """A hash of the texts and labels of some examples, in their order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(repr((len(part), part.classes)).encode())
+        for text, label in zip(whole_texts(part), part.labels, strict=True):
+            digest.update(repr((text, np.asarray(label).tolist())).encode())
+    return digest.hexdigest()[:16]
+
+
 def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
     """Train and save the classifier of one seed, or take it from `seeds/` if it is finished; returns its metrics."""
     recipe, is_main = tuning.recipe, tuning.accelerator.is_main_process
@@ -58,6 +91,7 @@ def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
         save_model(classifier.model, classifier.tokenizer, folder, readable_length(classifier.model))
         if has_several:
             write_text(folder / FIGURES, json.dumps({"recipe": fingerprint, "figures": metrics}, indent=2))
+            shutil.rmtree(checkpoint_folder(recipe) / str(seed), ignore_errors=True)
     tuning.accelerator.wait_for_everyone()
     return metrics
 

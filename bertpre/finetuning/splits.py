@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,31 @@ class Parts:
     training: Examples
     validation: Examples | None
     test: Examples | None
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A recipe's texts for fine-tuning and for the test; each is read when it is first asked for, and only then.
+
+    Raises UserError as `read_parts`, `read_further` and `read_test` do.
+    """
+
+    recipe: Recipe
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The parts of the training split."""
+        return read_parts(self.recipe)
+
+    @cached_property
+    def unlabelled(self) -> Examples | None:
+        """The unlabelled texts."""
+        return read_further(self.recipe, self.parts)
+
+    @cached_property
+    def test(self) -> Examples:
+        """The test examples."""
+        return read_test(self.recipe, self.parts)
 
 
 def read_parts(recipe: Recipe) -> Parts:

@@ -90,6 +90,13 @@ class Prepare(Section):
     """Number of local worker processes. null: one per core."""
 
 
+class Data(Section):
+    """The prepared data."""
+
+    path: str | None = None
+    """Use the prepared data of this run directory, read-only and without a copy. null: prepare the run's own."""
+
+
 class Tokenizer(Section):
     """The WordPiece tokenizer: learned from the corpus, or an existing one."""
 
@@ -419,6 +426,7 @@ class Recipe(Section):
     corpus: Corpus | None = None
     """The pretraining text. null: nothing is pretrained; an existing model is fine-tuned."""
     prepare: Prepare = Prepare()
+    data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()
     pairs: Pairs = Pairs()
     model: Model = Model()

@@ -136,11 +136,6 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def duration(seconds: float) -> str:
-    """Seconds below a minute, else minutes."""
-    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
-
-
 def synthetic_notes(recipe: Recipe) -> list[str]:
     """What the results of a run on the embedded corpus mean; empty for any other corpus."""
     notes = []

@@ -8,7 +8,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +21,7 @@ from bertpre.training.sharding import gather_full, shard_like
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
+MEMORY = "memory.safetensors"
 SKIPPED = "skipped.json"
 
 
@@ -32,6 +33,23 @@ class Checkpoints:
     every: int = 0  # steps; 0: only before the first step and after the last
     keep: int = 2  # the newest
     keep_every: float | None = None  # seconds of training; of the older ones, the first in each such stretch
+    every_seconds: float | None = None  # save too where so many have passed since the last checkpoint
+
+
+class Memory(Protocol):
+    """What evaluations remember from one to the next, such as the best weights so far; a checkpoint holds it."""
+
+    def state(self) -> dict[str, Any]:
+        """The part that is JSON."""
+        ...
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The part that is tensors."""
+        ...
+
+    def load(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of both."""
+        ...
 
 
 def save_checkpoint(
@@ -40,6 +58,7 @@ def save_checkpoint(
     model: nn.Module,
     optimizers: list[torch.optim.Optimizer],
     state: dict[str, Any],
+    memory: Memory | None = None,
     writes: bool = True,
 ) -> Path:
     """Write `step-XXXXXXXX`, whole or not at all, then remove what `outdated` names.
@@ -51,13 +70,17 @@ def save_checkpoint(
     folder = place.folder
     target = folder / f"step-{step:08d}"
     weights = {name: gather_full(value.detach()).contiguous() for name, value in model.named_parameters()}
-    states = optimizer_tensors(optimizers)
+    tensors = {FILES[0]: weights, FILES[1]: optimizer_tensors(optimizers)}
     if not writes:
         return target
+    state = {"step": step, **state}
+    if memory is not None:
+        tensors[MEMORY] = {name: value.contiguous() for name, value in memory.tensors().items()}
+        state["memory"] = memory.state()
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        write_files(partial, weights, states, {"step": step, **state})
+        write_files(partial, tensors, state)
         if target.exists():  # damaged, and its step was trained again
             target.rename(free_name(folder / f"{target.name}.damaged"))
         partial.rename(target)
@@ -72,16 +95,14 @@ def save_checkpoint(
     return target
 
 
-def write_files(
-    partial: Path, weights: dict[str, torch.Tensor], states: dict[str, torch.Tensor], state: dict[str, Any]
-) -> None:
-    """Write a checkpoint's three files and wait until they are on the disk."""
+def write_files(partial: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any]) -> None:
+    """Write a checkpoint's files, `tensors` by file name, and wait until they are on the disk."""
     partial.mkdir(parents=True)
-    save_file(weights, partial / FILES[0])
-    save_file(states, partial / FILES[1])
-    checksums = {name: file_checksum(partial / name) for name in FILES} | {"state": state_checksum(state)}
+    for name, values in tensors.items():
+        save_file(values, partial / name)
+    checksums = {name: file_checksum(partial / name) for name in tensors} | {"state": state_checksum(state)}
     (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
-    for name in (*FILES, "state.json"):
+    for name in (*tensors, "state.json"):
         with (partial / name).open("rb") as stream:
             os.fsync(stream.fileno())
 
@@ -130,7 +151,9 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit())
 
 
-def load_checkpoint(folder: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Any] | None:
+def load_checkpoint(
+    folder: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], memory: Memory | None = None
+) -> dict[str, Any] | None:
     """Restore the newest checkpoint that is whole; returns its state, or None where there is none.
 
     A damaged checkpoint is reported and stays where it is.
@@ -145,6 +168,8 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizers: list[torch.optim
             for name, value in model.named_parameters():
                 value.copy_(shard_like(weights[name], value))
         restore_optimizers(optimizers, load_file(path / FILES[1]))
+        if memory is not None:
+            memory.load(state["memory"], load_file(path / MEMORY))
         return state
     return None
 
@@ -154,7 +179,8 @@ def read_state(path: Path) -> dict[str, Any] | None:
     try:
         state = json.loads((path / "state.json").read_text())
         checksums = state.pop("sha256")
-        found = {name: file_checksum(path / name) for name in FILES} | {"state": state_checksum(state)}
+        names = (*FILES, MEMORY) if MEMORY in checksums else FILES
+        found = {name: file_checksum(path / name) for name in names} | {"state": state_checksum(state)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return state if found == checksums else None

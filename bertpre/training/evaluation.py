@@ -9,17 +9,19 @@ from accelerate import Accelerator
 from torch import nn
 
 from bertpre.training.batches import add_counts
+from bertpre.training.checkpoint import Memory
 from bertpre.training.metrics import Batch, PretrainingObjective
 from bertpre.training.sharding import is_sharded
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When and how a training is evaluated; `measure` takes the step and returns metrics."""
+    """When and how a training is evaluated; `measure` takes the step and returns metrics, and may have a memory."""
 
     measure: Callable[[int], dict[str, Any]]
     every: int = 0  # steps; 0: only at the end, and at the start
     at_start: bool = True
+    memory: Memory | None = None
 
 
 def evaluate_batches(

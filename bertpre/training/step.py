@@ -16,7 +16,7 @@ from bertpre.training.gradient_guard import GradientGuard
 from bertpre.training.metrics import Batch, Objective
 from bertpre.training.optimizer import set_learning_rate
 from bertpre.training.precision import LossScale, WorkingCopy
-from bertpre.training.sharding import is_sharded
+from bertpre.training.sharding import gather_full, is_sharded
 
 Record = Callable[[Mapping[str, torch.Tensor]], None]
 
@@ -99,6 +99,11 @@ class TrainingStep:
             self.wrapped.set_requires_gradient_sync(is_last)
             return nullcontext()
         return nullcontext() if is_last else self.accelerator.no_sync(self.wrapped)
+
+    def has_finite_weights(self) -> bool:
+        """Whether all weights are finite; where they are sharded, every process has to call this."""
+        norm = nn.utils.get_total_norm([weight.detach() for weight in self.model.parameters()])
+        return bool(gather_full(norm).isfinite())
 
     def forget_gradients(self) -> None:
         """Free the gradients of all weights."""

@@ -87,7 +87,9 @@ class Trainer:
         self.training_step = TrainingStep(accelerator, model, optimizers, objective, arithmetic, seed)
         self.batches = Prefetcher(source, objective, accelerator.device)
         self.clock, self.progress = Clock(duration), Progress()
+        self.memory = evaluation.memory if evaluation is not None else None
         self.saved_step: int | None = None
+        self.saved_seconds = 0.0  # on the clock that the processes share
         # What processes share at every step goes from CPU to CPU, so no GPU is waited for.
         is_alone = accelerator.num_processes == 1
         self.cpu_group = None if is_alone else torch.distributed.new_group(backend="gloo")
@@ -210,11 +212,11 @@ class Trainer:
         """Take over the newest whole checkpoint, except for its clock; returns its state, or None without one."""
         step, state = self.training_step, None
         if self.checkpoints is not None:
-            state = load_checkpoint(self.checkpoints.folder, step.model, step.optimizers)
+            state = load_checkpoint(self.checkpoints.folder, step.model, step.optimizers, self.memory)
         if state is None:
             return None
         step.working.update()
-        self.saved_step = state["step"]
+        self.saved_step, self.saved_seconds = state["step"], state["elapsed"]
         position = Position(**state["position"])
         self.progress = Progress(state["step"], state["tokens"], position, state["metrics"])
         step.guard.loss_scale.value, step.guard.loss_scale.good_steps = state["loss_scale"]
@@ -249,16 +251,16 @@ class Trainer:
     # ---- between steps -----------------------------------------------------------------------------------------------
 
     def between_steps(self) -> None:
-        """Write a log line, a checkpoint or an evaluation where one is due."""
+        """Write a log line, evaluate and save where it is due; a checkpoint holds its step's evaluation."""
         step = self.progress.step
         if step % self.log.every == 0:
             self.write_log()
         self.log.draw(*self.state_of_time(), self.accelerator)
-        if self.checkpoints is not None and self.checkpoints.every and step % self.checkpoints.every == 0:
-            self.save()
         due = self.evaluation is not None and self.evaluation.every and step % self.evaluation.every == 0
         if due and self.share_done() < 1:
             self.evaluate()
+        if self.is_save_due():
+            self.save()
         if self.after_step is not None:
             self.after_step(self)
 
@@ -289,12 +291,28 @@ class Trainer:
         progress.metrics = metrics | {"step": progress.step, "seconds": now - start}
         self.log.output.write("validation", progress.step, row, self.share_done())
 
+    def is_save_due(self) -> bool:
+        """Whether the steps or the seconds between two checkpoints have passed; the same on every process."""
+        place = self.checkpoints
+        if place is None:
+            return False
+        is_late = place.every_seconds and self.clock.elapsed - self.saved_seconds >= place.every_seconds
+        return bool(is_late or (place.every and self.progress.step % place.every == 0))
+
     def save(self) -> None:
-        """Write a checkpoint; one process writes, the others wait."""
+        """Write a checkpoint; one process writes, the others wait. Raises UserError where a weight is not finite.
+
+        fp16's overflows are normal, so gradients alone do not show whether a weight is the cause.
+        """
         if self.checkpoints is None or self.saved_step == self.progress.step:
             return
         step = self.training_step
         step.guard.check()  # a bad step's weights are not saved
+        if not step.has_finite_weights():
+            raise UserError(
+                f"the weights are not finite after step {self.progress.step}; {self.remedies.not_finite}; earlier "
+                "checkpoints are intact"
+            )
         start, is_main = self.clock.now(), self.accelerator.is_main_process
         state = asdict(self.progress) | {
             "elapsed": start,
@@ -303,8 +321,10 @@ class Trainer:
             "log": self.log.state(self.accelerator),
         }
         if is_main or step.is_sharded:
-            save_checkpoint(self.checkpoints, self.progress.step, step.model, step.optimizers, state, writes=is_main)
-        self.saved_step = self.progress.step
+            save_checkpoint(
+                self.checkpoints, self.progress.step, step.model, step.optimizers, state, self.memory, writes=is_main
+            )
+        self.saved_step, self.saved_seconds = self.progress.step, self.clock.elapsed
         self.accelerator.wait_for_everyone()
         self.clock.save_seconds = self.clock.now() - start
         self.log.exclude(self.clock.save_seconds)

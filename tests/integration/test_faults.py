@@ -18,11 +18,11 @@ from tests.helpers import (
     ROOT,
     at_step,
     copy_run,
-    pretraining_with,
     read_metrics,
     run_cli,
     run_here,
     run_process,
+    training_with,
     tree_hash,
 )
 
@@ -61,7 +61,7 @@ def test_a_signal_saves_and_ends_well_and_the_same_command_resumes(
 def test_a_second_signal_ends_at_once(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     both = "step == 8 and [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]"
-    command = [sys.executable, "-c", pretraining_with(both), str(tiny_run / "recipe.yaml"), f"output_dir={target}"]
+    command = [sys.executable, "-c", training_with(both), str(tiny_run / "recipe.yaml"), f"output_dir={target}"]
     assert run_process(command).returncode == -signal.SIGTERM
     assert not (target / "checkpoints" / "step-00000008").exists()
 
@@ -87,7 +87,7 @@ def test_run_stops_with_its_stage(tiny_run: Path, tmp_path: Path) -> None:
 def launch_two(run: Path, target: Path, hook: str) -> subprocess.CompletedProcess[str]:
     """Pretrain on two processes, with a hook after each step."""
     script = target.parent / "script.py"
-    script.write_text(pretraining_with(hook))
+    script.write_text(training_with(hook))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     arguments = [str(run / "recipe.yaml"), f"output_dir={target}", "training.optimizer=adamw"]
     return run_process([*launcher, *arguments], PYTHONPATH=str(ROOT))

@@ -10,9 +10,11 @@ from pyarrow.parquet import read_table
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoModelForSequenceClassification, AutoTokenizer
 
+from bertpre.commands.run import run
 from bertpre.data.store import open_shards
-from bertpre.recipe import load_recipe, to_yaml
-from tests.helpers import read_metrics, run_cli, run_here, tiny_values, tree_hash, write_recipe
+from bertpre.finetuning.rows import Rows, read_rows
+from bertpre.recipe import Finetune, load_recipe, to_yaml
+from tests.helpers import copy_run, read_metrics, run_cli, run_here, tiny_values, tree_hash, write_recipe
 
 STEP_KEYS = {"stage", "split", "step", "tokens", "elapsed_seconds", "learning_rate"}
 LEARNING_KEYS = {"grad_norm", "tokens_per_second", "data_wait_fraction", "peak_memory_mb", "seconds_left"}
@@ -50,6 +52,21 @@ def test_verb_by_verb_and_all_in_one_leave_the_same(piecewise: Path, tiny_run: P
             if not name.endswith("state.json"):  # it holds seconds
                 assert ours.get(name) == theirs.get(name), f"{part}/{name}"
     assert (piecewise / "predictions.parquet").read_bytes() == (tiny_run / "predictions.parquet").read_bytes()
+
+
+def test_labelled_texts_are_read_once(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(settings: Finetune, path: str, split: str, *others: object, **options: object) -> Rows:
+        read.append(split)
+        return read_rows(settings, path, split, *others, **options)
+
+    for module in ("examples", "pseudo_labels"):
+        monkeypatch.setattr(f"bertpre.finetuning.{module}.read_rows", counted)
+    target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    more = ["finetune.epochs=1", "finetune.unlabelled={path: sample, split: articles, limit: 20}"]
+    run(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}", *more]))
+    assert sorted(read) == ["articles", "test", "train"]
 
 
 def test_the_run_directory_has_every_artefact_and_nothing_half_written(piecewise: Path) -> None:

@@ -16,7 +16,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
 from bertpre.training.trainer import Trainer
-from tests.helpers import ROOT, at_step, copy_run, pretraining_with, read_metrics, run_process
+from tests.helpers import ROOT, at_step, copy_run, read_metrics, run_process, training_with
 
 ASKED = ("--cpu", "--num_processes", "2")
 LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
@@ -29,8 +29,9 @@ def launch(
     *overrides: str,
     launcher: tuple[str, ...] = ("accelerate.commands.launch", *ASKED),
 ) -> subprocess.CompletedProcess[str]:
-    """Start a script on two CPU processes."""
-    arguments = [script, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
+    """Start a script, or a module, on two CPU processes."""
+    started = [script] if script.endswith(".py") else ["-m", script]
+    arguments = [*started, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
     return run_process([sys.executable, "-m", *launcher, *arguments])
 
 
@@ -70,7 +71,7 @@ def test_pretraining_on_two_processes_is_pretraining_on_one(tiny_modern_run: Pat
 
 def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
-    done = launch("finetune.py", tiny_modern_run, target)
+    done = launch("bertpre.finetune", tiny_modern_run, target)
     assert done.returncode == 0, done.stderr
     assert processes_of(target, "finetune") == 2
     assert_same_figures(target, tiny_modern_run, "finetune")
@@ -80,6 +81,7 @@ def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Pat
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
+        ("python /bin/accelerate launch --num_processes 2 -m pretrain.py r", {"num_processes": "2"}),
         (
             "python /bin/accelerate launch --cpu --num_processes 2 pretrain.py r --num_processes 3",
             {"num_processes": "2"},
@@ -166,7 +168,7 @@ def test_fifty_steps_on_several_processes_are_those_on_one(count: int, tiny_mode
 
     results = pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *FIFTY]), note)
     script = tmp_path / "pretrain.py"
-    script.write_text(pretraining_with(EXACT_LOSSES))
+    script.write_text(training_with(EXACT_LOSSES))
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
     done = launch(str(script), tiny_modern_run, several, *FIFTY, launcher=torchrun)
     assert done.returncode == 0, done.stderr
@@ -258,7 +260,7 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
 
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
     script = tmp_path / "uneven.py"
-    script.write_text(pretraining_with(UNEVEN))
+    script.write_text(training_with(UNEVEN))
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     budget = ("training.max_steps=null", "training.budget=8s", "training.eval_every=5")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")

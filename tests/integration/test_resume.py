@@ -3,13 +3,18 @@
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from bertpre.commands.finetune import finetune
 from bertpre.commands.pretrain import pretrain
-from bertpre.recipe import load_recipe
-from tests.helpers import copy_run, pretraining_with, read_metrics, run_cli, run_here, run_process, tree_hash
+from bertpre.recipe import Recipe, load_recipe
+from bertpre.training.trainer import Trainer
+from tests.helpers import at_step, copy_run, read_metrics, run_cli, run_here, run_process, training_with, tree_hash
 
 TIMES = {
     "elapsed_seconds", "tokens_per_second", "data_wait_fraction", "flops_utilization", "seconds_left", "peak_memory_mb",
@@ -30,7 +35,7 @@ def killed(finished: Path, target: Path, hook: str, by: signal.Signals) -> tuple
     """Pretrain on the prepared data of a finished run until `hook` ends the process; returns how to resume."""
     copy_run(finished, target, "prepare")
     arguments = (finished / "recipe.yaml", f"output_dir={target}")
-    done = run_process([sys.executable, "-c", pretraining_with(hook), *map(str, arguments)])
+    done = run_process([sys.executable, "-c", training_with(hook), *map(str, arguments)])
     assert done.returncode == -by, done.stderr
     assert not (target / "model").exists()
     assert "pretrain" not in json.loads((target / "results.json").read_text())
@@ -96,16 +101,117 @@ def test_a_run_killed_between_its_data_and_its_results_resumes(tiny_run: Path, t
     assert tree_hash(target / "data") == before
 
 
-def test_a_killed_fine_tuning_restarts_and_its_first_log_lines_are_removed(
-    tiny_modern_run: Path, tmp_path: Path
-) -> None:
-    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
-    with (target / "metrics.jsonl").open("a") as stream:
-        stream.write(json.dumps({"stage": "finetune", "split": "train", "step": 3, "loss": 99.0}) + "\n")
-    assert run_here("finetune", tiny_modern_run / "recipe.yaml", f"output_dir={target}") == 0
-    assert tree_hash(target / "finetuned") == tree_hash(tiny_modern_run / "finetuned")
+class Killed(BaseException):
+    """Ends a training between two steps without a word, as a kill does."""
+
+
+def fine_tuned(recipe: Recipe, save_at: int, end_at: int, end: Callable[[], object]) -> None:
+    """Fine-tune, saving after one step and calling `end` after another."""
+
+    def after_step(trainer: Trainer) -> None:
+        if trainer.progress.step == save_at:
+            trainer.save()
+        if trainer.progress.step == end_at:
+            end()
+
+    finetune(recipe, after_step)
+    raise AssertionError("the fine-tuning was not interrupted")
+
+
+def kill() -> None:
+    raise Killed
+
+
+def assert_same_classifier(target: Path, finished: Path) -> None:
+    """The same weights, bit for bit, log lines and metrics; nothing is left over."""
     for stage in ("pretrain", "finetune"):
-        assert without_times(target, stage) == without_times(tiny_modern_run, stage)
+        assert without_times(target, stage) == without_times(finished, stage)
+    ours, theirs = (load_file(run / "finetuned" / "model.safetensors") for run in (target, finished))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert tree_hash(target / "finetuned") == tree_hash(finished / "finetuned")
+    ours, theirs = (json.loads((run / "results.json").read_text())["finetune"] for run in (target, finished))
+    assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
+    assert not (target / "finetune-checkpoints").exists()
+    assert not list(target.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("save_at", "end_at"),
+    [(4, 6), (8, 8)],  # an epoch has 4 steps
+)
+def test_a_fine_tuning_interrupted_anywhere_resumes_bit_identically(
+    save_at: int, end_at: int, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}"])
+    with pytest.raises(Killed):
+        fine_tuned(recipe, save_at, end_at, kill)
+    finetune(recipe)
+    assert f"resuming from step {save_at}" in capsys.readouterr().out
+    assert_same_classifier(target, tiny_run)
+
+
+def test_a_killed_fine_tuning_resumes_inside_its_epoch(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    arguments = (tiny_modern_run / "recipe.yaml", f"output_dir={target}")
+    hook = "step == 5 and trainer.save(); step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
+    done = run_process([sys.executable, "-c", training_with(hook, "finetune"), *map(str, arguments)])
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert max(row["step"] for row in read_metrics(target, "finetune")) == 7  # lines that must go
+    assert run_here("finetune", *arguments) == 0
+    assert_same_classifier(target, tiny_modern_run)
+
+
+def test_a_signal_saves_a_fine_tuning(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}"])
+    with pytest.raises(SystemExit) as ended:
+        finetune(recipe, at_step(6, lambda: signal.raise_signal(signal.SIGINT)))
+    assert ended.value.code == 0
+    assert "stopped by SIGINT after step 6 (saved). Run the same command to resume." in capsys.readouterr().out
+    assert run_here("finetune", target) == 0
+    assert "resuming from step 6" in capsys.readouterr().out
+    assert_same_classifier(target, tiny_run)
+
+
+def test_an_interrupted_fine_tuning_of_several_seeds_trains_each_once(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several = ["finetune.seeds=2", "finetune.epochs=1", "finetune.unlabelled={path: sample, split: test, limit: 40}"]
+    whole, target = (copy_run(tiny_run, tmp_path / name, "prepare", "pretrain") for name in ("whole", "run"))
+    finetune(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={whole}", *several]))
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}", *several])
+
+    def kill_second_seed(trainer: Trainer) -> None:
+        if trainer.log.output.stage == "finetune seed 2" and trainer.progress.step == 3:
+            trainer.save()
+            raise Killed
+
+    with pytest.raises(Killed):
+        finetune(recipe, kill_second_seed)
+    assert (target / "finetune-checkpoints" / "pseudo_labels.npy").exists()
+    capsys.readouterr()
+    finetune(recipe)
+    said = capsys.readouterr().out
+    assert "finetune: seed 1 is finished" in said
+    assert "finetune seed 2: resuming from step 3" in said
+    assert tree_hash(target / "finetuned") == tree_hash(whole / "finetuned")
+    assert without_times(target, "finetune seed 2") == without_times(whole, "finetune seed 2")
+
+
+def test_a_fine_tuning_with_another_recipe_or_other_texts_starts_from_scratch(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    for changed in ("finetune.learning_rate=5e-4", "finetune.limit=79"):
+        recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}", changed])
+        with pytest.raises(Killed):
+            fine_tuned(recipe, 3, 3, kill)
+    assert "the texts have changed since the interruption; starting from scratch" in capsys.readouterr().out
+    finetune(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}"]))
+    assert "resuming" not in capsys.readouterr().out
+    assert_same_classifier(target, tiny_run)
 
 
 @pytest.mark.slow  # two compilations of pretraining and of fine-tuning

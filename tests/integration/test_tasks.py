@@ -118,6 +118,10 @@ def test_every_task(
     }[kind]  # fmt: skip
     assert list(config.id2label.values()) == expected
     assert config.model_type == ("modernbert" if source == "own" else "bert")
+    if (kind, source) == ("words", "own"):
+        assert run_here("baseline", recipe) == 0, capsys.readouterr().err
+        rows = json.loads((run / "results.json").read_text())["baseline"]
+        assert rows["majority tag per word"]["f1"] < rows["word features"]["f1"] == 1.0
     capsys.readouterr()
     if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
         row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", 7]}

@@ -136,6 +136,35 @@ def test_a_missing_file_counts_as_damage(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path, *trained(0))["step"] == 1
 
 
+class Best:
+    """Remembers a score and weights."""
+
+    def __init__(self, score: float, weights: torch.Tensor) -> None:
+        self.score, self.weights = score, weights
+
+    def state(self) -> dict[str, float]:
+        return {"score": self.score}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {"weights": self.weights}
+
+    def load(self, state: dict[str, float], tensors: dict[str, torch.Tensor]) -> None:
+        self.score, self.weights = state["score"], tensors["weights"]
+
+
+def test_what_evaluations_remember_is_part_of_a_checkpoint(tmp_path: Path) -> None:
+    for step in (1, 2):
+        best = Best(step / 3, torch.arange(4.0).reshape(2, 2).T * step)
+        save_checkpoint(Checkpoints(tmp_path, keep=5), step, *trained(step), {"elapsed": 0.0}, best)
+    found = Best(0, torch.zeros(0))
+    load_checkpoint(tmp_path, *trained(0), found)
+    assert found.score == 2 / 3
+    assert torch.equal(found.weights, torch.tensor([[0.0, 4.0], [2.0, 6.0]]))
+    flip_byte(tmp_path / "step-00000002" / "memory.safetensors", -1)
+    assert load_checkpoint(tmp_path, *trained(0), found)["step"] == 1
+    assert found.score == 1 / 3
+
+
 def test_a_damaged_checkpoint_ahead_does_not_push_the_new_one_out(tmp_path: Path) -> None:
     save(tmp_path, 4, keep=1)
     flip_byte(tmp_path / "step-00000004" / "model.safetensors", -1)

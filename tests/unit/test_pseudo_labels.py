@@ -93,3 +93,15 @@ def test_nbsvm_reads_uncut_texts_and_the_network_cut_ones(tmp_path: Path, tokeni
     np.testing.assert_allclose(encoded.labels[:2], expected, rtol=1e-6)
     assert encoded.labels[:2].argmax(1).tolist() == [0, 1]
     assert encoded.labels.dtype == np.float32
+
+
+def test_pseudo_labels_are_made_once(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    settings = settings_with(tmp_path, ["dull two", "fine two"])
+    training = read_examples(settings, "train")
+    unlabelled = read_unlabelled(settings, [training])
+    file = tmp_path / "kept.npy"
+    first, second = (encode_with_pseudo_labels(settings, tokenizer, training, unlabelled, file) for _ in range(2))
+    np.testing.assert_array_equal(first.labels, second.labels)
+    np.save(file, 1 - np.load(file))
+    third = encode_with_pseudo_labels(settings, tokenizer, training, unlabelled, file)
+    np.testing.assert_array_equal(third.labels[:2], 1 - first.labels[:2])

@@ -19,7 +19,7 @@ from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
-from bertpre.training.checkpoint import read_skipped, write_skipped
+from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skipped, write_skipped
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.schedule import lr_at
@@ -209,6 +209,40 @@ def test_fp16_skips_steps_that_overflow_and_learns_from_the_others(tmp_path: Pat
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
+def test_an_overflow_in_fp16_changes_no_weight(tmp_path: Path) -> None:
+    def overflow_in_step_4(trainer: Trainer) -> None:
+        if trainer.progress.step == 1:
+            weight = trainer.training_step.working.model.classifier.weight
+            weight.register_hook(lambda gradient: gradient * (float("inf") if trainer.progress.step == 3 else 1.0))
+
+    trainer = toy_trainer(tmp_path, 6, arithmetic=Arithmetic(torch.float16), after_step=overflow_in_step_4)
+    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", every=1, keep=9)
+    trainer.train()
+    saved = [load_file(folder / "model.safetensors") for folder in list_checkpoints(tmp_path / "checkpoints")]
+    assert all(value.isfinite().all() for weights in saved for value in weights.values())
+    is_same = [
+        all(torch.equal(one[name], other[name]) for name in one) for one, other in zip(saved, saved[1:], strict=False)
+    ]
+    assert is_same == [True, False, False, True, False, False]  # the learning rate of the first step is 0
+    assert trainer.training_step.guard.loss_scale.value == 2.0**15
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_weights_that_are_not_finite_are_never_saved(dtype: torch.dtype, tmp_path: Path) -> None:
+    def spoil(trainer: Trainer) -> None:
+        if trainer.progress.step == 7:
+            trainer.training_step.model.classifier.bias.data[3] = float("nan")
+            trainer.training_step.working.update()
+            trainer.save()
+
+    trainer = toy_trainer(tmp_path, arithmetic=Arithmetic(dtype), after_step=spoil, remedies=Remedies(not_finite="X"))
+    with pytest.raises(UserError, match="the weights are not finite after step 7; X; earlier checkpoints are intact"):
+        trainer.train()
+    newest = list_checkpoints(tmp_path / "checkpoints")[-1]
+    assert newest.name == "step-00000005"
+    assert all(value.isfinite().all() for value in load_file(newest / "model.safetensors").values())
+
+
 def test_tokens_can_end_a_training_and_a_phase_can_have_its_own_batch(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     pretrain(
@@ -300,6 +334,20 @@ def test_ten_steps_are_five_and_a_resume_bit_for_bit(dtype: torch.dtype, tmp_pat
         assert (tmp_path / "cut" / last / name).read_bytes() == (tmp_path / "whole" / last / name).read_bytes()
     # The line of step 6 holds steps 4 to 6, and 4 and 5 were before the checkpoint.
     assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
+
+
+def test_a_checkpoint_holds_the_evaluation_of_its_step(tmp_path: Path) -> None:
+    toy_trainer(tmp_path, measure=lambda step: {"loss": float(step)}).train()
+    state = json.loads((tmp_path / "checkpoints" / "step-00000005" / "state.json").read_text())
+    assert (state["metrics"]["step"], state["metrics"]["loss"]) == (5, 5.0)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e-9, [0, 1, 2, 3]), (1e9, [0, 3])])
+def test_checkpoints_by_time(seconds: float, steps: list[int], tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path, max_steps=3)
+    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=seconds)
+    trainer.train()
+    assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == steps
 
 
 def test_dropout_depends_on_seed_step_and_process_and_not_on_python() -> None:
