@@ -3,7 +3,9 @@
 import functools
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -12,8 +14,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from bertpre.errors import UserError
-from bertpre.files import write_text
+from bertpre.errors import UserError, reason
+from bertpre.files import make_folder, write_text
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
 ARTEFACTS = {
@@ -43,13 +45,10 @@ def claim(recipe: Recipe) -> Path:
     """
     folder = Path(recipe.output_dir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError
+        make_folder(folder)
     except OSError as error:
-        reason = type(error).__name__
         raise UserError(
-            f"output_dir: {folder} cannot be written ({reason}); give another folder with output_dir=FOLDER"
+            f"output_dir: {folder} cannot be written: {reason(error)}; give another folder with output_dir=FOLDER"
         ) from None
     kept = folder / "recipe.yaml"
     if kept.exists():
@@ -60,6 +59,18 @@ def claim(recipe: Recipe) -> Path:
         )
     write_text(kept, to_yaml(recipe))
     return folder
+
+
+@contextmanager
+def removed_after_mistake(folder: Path) -> Iterator[None]:
+    """Remove a new run directory after a UserError if no stage has written a file there but the recipe."""
+    is_new = not folder.exists()
+    try:
+        yield
+    except UserError:
+        if is_new and all(path.is_dir() or path.name == "recipe.yaml" for path in folder.rglob("*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:

@@ -12,6 +12,7 @@ from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import read_token_counts
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.files import refuse_unknown_model
 from bertpre.recipe import Recipe, Source, flatten
 from bertpre.run_directory import claim, is_finished, model_of, write_results
 
@@ -53,13 +54,17 @@ def prepare(
 
 
 def refuse_impossible(recipe: Recipe) -> None:
-    """Raise UserError where the recipe has no corpus, or needs a package that is not installed."""
+    """Raise UserError where the recipe has no corpus, or needs a package or model that is missing."""
     if recipe.corpus is None:
         raise UserError("corpus: this recipe has no corpus section; give the text to pretrain on with corpus.path=...")
     if recipe.corpus.near_duplicates and find_spec("rensa") is None:
         raise UserError("corpus.near_duplicates: the package rensa is missing; pip install 'bertpre[dedup]'")
     if recipe.prepare.engine == "ray" and find_spec("ray") is None:
         raise UserError("prepare.engine: the package ray is missing; pip install 'bertpre[ray]'")
+    models = (("tokenizer.path", recipe.tokenizer.path, "tokenizer"), ("training.init", recipe.training.init, "model"))
+    for key, name, part in models:  # now, not after hours of preparing
+        if name is not None:
+            refuse_unknown_model(model_of(name, part), key)
 
 
 def read_share(shard: str) -> tuple[int, int]:

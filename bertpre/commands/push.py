@@ -39,7 +39,7 @@ def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", on
         results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
         card = model_card(recipe, results, read_manifest(run), model_type, repo.repo_id, license)
         (folder / "README.md").write_text(card, encoding="utf-8")
-        api.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="Push a bertpre run")
+        upload(api, repo.repo_id, folder)
     hint = "; its card says `license: unknown`: set it with --license, e.g. --license mit"
     print(f"push: {repo}{hint if license == 'unknown' else ''}")
 
@@ -61,6 +61,16 @@ def explained_errors(repo_id: str) -> Iterator[None]:
             f"the Hub at {constants.ENDPOINT} cannot be reached ({reason}): connect to a network and push again; "
             "`bertpre export` needs no network"
         ) from None
+
+
+def upload(api: HfApi, repo_id: str, folder: Path) -> None:
+    """Upload a folder in one commit; raises UserError, which names the file, where the Hub's storage fails."""
+    try:
+        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Push a bertpre run")
+    except RuntimeError as error:  # of a large file; its cause is what the storage answered
+        cause = error.__cause__
+        why = refusal(cause) if isinstance(cause, HfHubHTTPError) else f"{first_line(cause or error)}; push again later"
+        raise UserError(f"{first_line(error)} {why}; {repo_id} is unchanged") from None
 
 
 def refusal(error: HfHubHTTPError) -> str:

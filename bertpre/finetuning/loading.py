@@ -12,6 +12,7 @@ import transformers
 import bertpre.model  # noqa: F401  registers its classes
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
+from bertpre.files import refuse_unknown_model
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
 from bertpre.pretraining.model import build_config
@@ -132,6 +133,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
             f"finetune.init: no pretrained model in {source}; run `bertpre pretrain` first, or set finetune.init to "
             "random, a folder or a Hub id"
         )
+    refuse_unknown_model(source, "finetune.init")
     model, tokenizer = load_model(
         source,
         task.auto_class,
@@ -222,6 +224,7 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
         task = Task(recipe.required_finetune.task, class_names(model))
         return Classifier.of(recipe, model, tokenizer, task), recipe.required_finetune
     problem = f"{place!r} is not a fine-tuned text classifier"
+    refuse_unknown_model(place, problem)
     try:
         model, tokenizer = load_model(place, None, problem)
     except UserError as error:
@@ -249,7 +252,9 @@ def kind_of(config: "PreTrainedConfig") -> str:
 
 def load_masked_lm(place: str) -> "Loaded":
     """The masked language model of a run directory, a folder or a Hub id, and its tokenizer."""
-    model, tokenizer = load_model(model_of(place), "AutoModelForMaskedLM", f"{place!r} is not a masked language model")
+    source, problem = model_of(place), f"{place!r} is not a masked language model"
+    refuse_unknown_model(source, problem)
+    model, tokenizer = load_model(source, "AutoModelForMaskedLM", problem)
     if tokenizer.mask_token_id is None:
-        raise UserError(f"{place!r} is not a masked language model: its tokenizer has no mask token")
+        raise UserError(f"{problem}: its tokenizer has no mask token")
     return model, tokenizer

@@ -176,6 +176,27 @@ def test_wandb_resumes_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}
 
 
+@pytest.mark.parametrize(
+    ("mode", "said"), [("", "mode offline"), ("sometimes", "WANDB_MODE: Input should be 'online', 'offline'")]
+)
+def test_wandb_mode_may_be_empty_and_a_wrong_one_is_named(mode: str, said: str, tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from bertpre.errors import UserError
+from bertpre.training.trackers import WandbTracker
+try:
+    tracker = WandbTracker("films", Path(sys.argv[1]), "pretrain", {})
+    print("mode", tracker.run.settings.mode)
+    tracker.close()
+except UserError as error:
+    print(error)
+"""
+    done = run_process([sys.executable, "-c", code, str(tmp_path)], WANDB_MODE=mode, WANDB_API_KEY="")
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
 @pytest.mark.slow  # wandb tries for half a minute
 def test_wandb_that_cannot_be_reached_costs_no_training(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
