@@ -3,11 +3,15 @@
 import errno
 import functools
 import importlib
+import inspect
 import os
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -168,14 +172,39 @@ def caller(command: Command) -> Callable[..., None]:
 
     @functools.wraps(command.arguments)
     def call(**arguments: Any) -> None:
-        if "overrides" in arguments:  # before torch is imported: a mistake in the recipe shows at once
-            from bertpre.recipe import load_recipe
-
-            arguments["recipe"] = load_recipe(arguments["recipe"], arguments.pop("overrides"))
-        module, _, function = command.function.partition(":")
-        getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
+        with nullcontext() if "overrides" not in arguments else recipe_loaded(arguments):
+            module, _, function = command.function.partition(":")
+            getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
 
     return call
+
+
+@contextmanager
+def recipe_loaded(arguments: dict[str, Any]) -> Iterator[None]:
+    """Put the recipe, with its overrides, in place of its name; after a mistake leave no new run directory behind."""
+    from bertpre.recipe import load_recipe  # before torch is imported: a mistake in the recipe shows at once
+    from bertpre.run_directory import removed_after_mistake
+
+    overrides = arguments.pop("overrides") or []
+    refuse_options([arguments["recipe"], *overrides])
+    arguments["recipe"] = load_recipe(arguments["recipe"], overrides)
+    with removed_after_mistake(Path(arguments["recipe"].output_dir)):
+        yield
+
+
+def refuse_options(words: list[str]) -> None:
+    """Raise UserError for words with leading dashes: an unknown option, or a recipe key written as one."""
+    from bertpre.recipe import Recipe
+
+    for word, following in zip(words, [*words[1:], "VALUE"], strict=True):
+        if not word.startswith("-"):
+            continue
+        key, equals, value = word.lstrip("-").partition("=")
+        key = key.replace("-", "_")
+        if key.split(".")[0] in Recipe.model_fields:
+            wanted = f"{key}={value if equals else following}"
+            raise UserError(f"{word}: recipe keys are written without dashes: {wanted}")
+        raise UserError(f"{word}: there is no such option; --help lists the options of a command")
 
 
 def print_version(wanted: bool) -> None:
@@ -197,8 +226,9 @@ def options(
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.callback()(options)
 for row in COMMANDS:
+    settings = {"ignore_unknown_options": "overrides" in inspect.signature(row.arguments).parameters}  # see refuse_options
     examples = "\n".join(["\b", "Examples:", *(f"  bertpre {example}" for example in row.examples)])
-    app.command(row.name, help=row.help, epilog=examples)(caller(row))
+    app.command(row.name, help=row.help, epilog=examples, context_settings=settings)(caller(row))
 
 
 def main() -> None:
