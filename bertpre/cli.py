@@ -183,12 +183,12 @@ def caller(command: Command) -> Callable[..., None]:
 def recipe_loaded(arguments: dict[str, Any]) -> Iterator[None]:
     """Put the recipe, with its overrides, in place of its name; after a mistake leave no new run directory behind."""
     from bertpre.recipe import load_recipe  # before torch is imported: a mistake in the recipe shows at once
-    from bertpre.run_directory import removed_after_mistake
+    from bertpre.run_directory import undone_after_mistake
 
     overrides = arguments.pop("overrides") or []
     refuse_options([arguments["recipe"], *overrides])
     arguments["recipe"] = load_recipe(arguments["recipe"], overrides)
-    with removed_after_mistake(Path(arguments["recipe"].output_dir)):
+    with undone_after_mistake(Path(arguments["recipe"].output_dir)):
         yield
 
 

@@ -12,6 +12,11 @@ def reason(error: OSError) -> str:
     return (error.strerror or first_line(error)).lower()
 
 
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read as text, in words."""
+    return reason(error) if isinstance(error, OSError) else f"{first_line(error)}; save it as UTF-8"
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or the name of its class if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

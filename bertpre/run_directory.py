@@ -14,7 +14,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from bertpre.errors import UserError, reason
+from bertpre.errors import UserError, first_line, reason
 from bertpre.files import make_folder, write_text
 from bertpre.recipe import Recipe, differences, load_recipe, to_yaml
 
@@ -62,15 +62,31 @@ def claim(recipe: Recipe) -> Path:
 
 
 @contextmanager
-def removed_after_mistake(folder: Path) -> Iterator[None]:
-    """Remove a new run directory after a UserError if no stage has written a file there but the recipe."""
-    is_new = not folder.exists()
+def undone_after_mistake(folder: Path) -> Iterator[None]:
+    """Undo `claim` after a UserError, unless more was written: remove a new folder, or put the old recipe back."""
+    is_new, recipe, before = not folder.exists(), folder / "recipe.yaml", other_files(folder)
+    old = recipe.read_text() if recipe.is_file() else None
     try:
         yield
     except UserError:
-        if is_new and all(path.is_dir() or path.name == "recipe.yaml" for path in folder.rglob("*")):
-            shutil.rmtree(folder, ignore_errors=True)
+        if is_main_process() and folder.is_dir() and other_files(folder) == before:
+            if is_new:
+                shutil.rmtree(folder, ignore_errors=True)
+            elif old is None:
+                recipe.unlink(missing_ok=True)
+            elif recipe.read_text() != old:
+                write_text(recipe, old)
         raise
+
+
+def other_files(folder: Path) -> dict[Path, int]:
+    """When each file of a run directory but its recipe was written, in nanoseconds."""
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != "recipe.yaml"}
+
+
+def is_main_process() -> bool:
+    """Whether this process is the only one, or the first of those that a launcher started."""
+    return all(os.environ.get(name, "0") == "0" for name in RANKS)
 
 
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
@@ -101,8 +117,7 @@ def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
     @functools.wraps(stage)
     def alone(recipe: Recipe, *arguments: P.args, **options: P.kwargs) -> T:
         folder = Path(recipe.output_dir)
-        is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
-        if not is_first or fcntl is None or not folder.is_dir():
+        if not is_main_process() or fcntl is None or not folder.is_dir():
             return stage(recipe, *arguments, **options)
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -166,5 +181,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty where there is no file."""
-    return json.loads(file.read_text()) if file.exists() else {}
+    """A JSON object from a file; empty where there is no file. Raises UserError where it is damaged."""
+    try:
+        return json.loads(file.read_text()) if file.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({first_line(error)}): restore it from a copy") from None

@@ -61,10 +61,15 @@ def refuse_impossible(recipe: Recipe) -> None:
         raise UserError("corpus.near_duplicates: the package rensa is missing; pip install 'bertpre[dedup]'")
     if recipe.prepare.engine == "ray" and find_spec("ray") is None:
         raise UserError("prepare.engine: the package ray is missing; pip install 'bertpre[ray]'")
-    models = (("tokenizer.path", recipe.tokenizer.path, "tokenizer"), ("training.init", recipe.training.init, "model"))
-    for key, name, part in models:  # now, not after hours of preparing
-        if name is not None:
-            refuse_unknown_model(model_of(name, part), key)
+    if recipe.training.init is not None:  # now, not after hours of preparing
+        refuse_unknown_model(model_of(recipe.training.init), "training.init")
+    if recipe.tokenizer.path is not None:
+        tokenizer = model_of(recipe.tokenizer.path, "tokenizer")
+        refuse_unknown_model(tokenizer, "tokenizer.path")
+        try:
+            load_tokenizer(tokenizer)
+        except UserError as error:
+            raise UserError(f"tokenizer.path: {error}") from None
 
 
 def read_share(shard: str) -> tuple[int, int]:

@@ -23,6 +23,11 @@ CSV_OPTIONS = {
     "keep_default_na": False,
     "na_values": ["", "nan", "NaN"],
 }  # "None", "null", "NA" may be texts or classes
+ADVICE = {  # by what readers say
+    "codec can't decode": "; save it as UTF-8",
+    "EOF inside string": "; a quote is not closed",
+}
+DELIMITERS = (",", ";", "\t", "|")
 BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
 
@@ -126,11 +131,11 @@ class Table:
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
             found = list(self.data.column_names or next(self.data.iter(batch_size=1), ()))
             for argument, name in columns:
+                if not found:
+                    raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")
                 if name not in found:
-                    known = ", ".join(found) or "none"
-                    raise UserError(
-                        f"{self.key}.{argument}: {self.path} has no column {name!r}; its columns are {known}"
-                    )
+                    where = argument if "." in argument else f"{self.key}.{argument}"
+                    raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {', '.join(found)}")
             read = found if self.is_tsv else names
             for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):
                 for row in zip(*batch.values(), strict=True) if self.is_tsv else ():
@@ -241,6 +246,7 @@ def load(
             kind = "a single file" if local.is_file() else "a pattern of files"
             raise UserError(f"{key}.split: {path} is {kind}, which has only the split 'train', not {split!r}")
         options = builder_options(files, text_unit, key)
+        refuse_other_delimiter(files, key)
         if options["builder"] == "parquet":
             return ParquetFiles(files)
         return load_dataset(options.pop("builder"), split="train", streaming=True, **options)
@@ -250,6 +256,7 @@ def load(
         if found and {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
             by |= CSV_OPTIONS
         refuse_unread(local, found or {}, key)
+        refuse_other_delimiter([file for files in (found or {}).values() for file in files], key)
         if found and split in found and all(Path(file).suffix == ".parquet" for file in found[split]):
             return ParquetFiles(found[split])
         return load_dataset(str(local), name, split=split, streaming=True, **by)
@@ -293,6 +300,22 @@ def files_of_pattern(path: str, key: str) -> list[str]:
     return files
 
 
+def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
+    """Raise UserError where the header of a CSV or TSV file has none of its delimiters, but another one."""
+    for file in files:
+        expected = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix)  # compressed files are not looked into
+        if expected is None:
+            continue
+        with Path(file).open(encoding="utf-8", errors="replace") as stream:
+            header = stream.readline()
+        others = [each for each in DELIMITERS if each in header]
+        if others and expected not in header:
+            raise UserError(
+                f"{key}.path: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
+                "as .csv, or with tabs as .tsv"
+            )
+
+
 @contextmanager
 def failures_explained(path: str, name: str | None, split: str, key: str) -> Iterator[None]:
     """Turn errors of `datasets` (unknown name, damaged file, no network) into UserError."""
@@ -311,7 +334,9 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
             kind = type(error).__name__
             raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
-        raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {reason}") from None
+        remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
+        part = f"split {split}" if name is None else f"name {name}, split {split}"
+        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy}") from None
 
 
 def builder_options(files: list[str], text_unit: str, key: str) -> dict[str, Any]:

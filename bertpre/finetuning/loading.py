@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import transformers
+from safetensors import SafetensorError
 
 import bertpre.model  # noqa: F401  registers its classes
 from bertpre.data.tokenizer import load_tokenizer
@@ -64,6 +65,8 @@ def load_model(
         )  # fmt: skip
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"{problem}: {first_line(error)}") from None
+    except SafetensorError as error:
+        raise UserError(f"{problem}: its weights are damaged ({first_line(error)})") from None
     missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if new_head:
         encoder = f"{model.base_model_prefix}."
@@ -81,7 +84,7 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
             raise ValueError("it has no padding token, or is not a fast tokenizer")
         if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes one up if there are no files
             raise ValueError("it has no vocabulary")
-    except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
+    except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
         raise ValueError(
             f"it has no tokenizer ({first_line(error)}); put tokenizer.json and tokenizer_config.json beside it"
         ) from None

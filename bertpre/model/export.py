@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
@@ -33,7 +34,10 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
         commands = " or ".join(f"`bertpre {command} {run}`" for command in ("pretrain", "finetune"))
         raise UserError(f"{run} has no {only or 'model'}: run {commands} first")
     targets = (folder, folder / "classifier")
-    return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
+    try:
+        return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
+    except SafetensorError as error:
+        raise UserError(f"{run}: the weights of a model are damaged: {error}") from None
 
 
 def export_model(source: Path, to: str | None, target: Path) -> float:

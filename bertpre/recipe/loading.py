@@ -28,7 +28,8 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise UserError("\n".join(f"{path.name}: {line}" for line in explain(error))) from None
+        place = path.name if path in shipped_recipes().values() else path
+        raise UserError("\n".join(f"{place}: {line}" for line in explain(error))) from None
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -57,10 +58,14 @@ class UniqueKeyLoader(yaml.SafeLoader):
     """A loader that refuses duplicate keys; PyYAML silently keeps the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {str(key)!r} is given twice", node.start_mark)
+        keys: list[Any] = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {str(key)!r} is given twice", key_node.start_mark
+                )
+            keys.append(key)
         return super().construct_mapping(node, deep)
 
 
