@@ -1,46 +1,24 @@
 """A user's mistake is one message that names the key or the file, exit status 2, and nothing lost."""
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import claim
-from tests.helpers import run_cli, run_here, tiny_values, tree_hash, write_recipe
+from tests.helpers import ROOT, run_cli, run_here, tiny_values, tree_hash, write_recipe
 
-Here = Callable[..., subprocess.CompletedProcess[str]]
 TEXTS = [f"A film. It was film number {number}." for number in range(60)]
 TINY = "tiny.yaml output_dir=new corpus.split=train"
 LATE = ("=one.txt", "=blank.txt", "=blank.jsonl", "vocab_size=64")  # found after parts of the corpus were cleaned
-
-
-def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("error: "), done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    for word in words:
-        assert word in done.stderr
-
-
-@pytest.fixture
-def here(capsys: pytest.CaptureFixture[str]) -> Here:
-    """The command line in this process, for commands that would have to import torch."""
-
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        capsys.readouterr()
-        status = run_here(*arguments)
-        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
-
-    return call
 
 
 # ---- a folder full of mistakes ---------------------------------------------------------------------------------------
@@ -224,12 +202,10 @@ CASES = {
     "pretrain tiny.yaml output_dir=run seed=7": "output_dir: run was started with another recipe",
     "pretrain tiny.yaml output_dir=bad-store": "part-00000.train.tokens.npy",
     "pretrain tiny.yaml output_dir=prepared training.init=nowhere": "training.init: there is no folder 'nowhere'",
-    "doctor tiny.yaml output_dir=bad-store": "part-00000.train.tokens.npy",
-    "doctor tiny.yaml output_dir=run training.init=nowhere": "training.init",
     # ---- labels
-    f"finetune {TINY}": "finetune.init: no pretrained model in new/model",
-    f"finetune {TINY} finetune.init=nowhere": "finetune.init: there is no folder 'nowhere'",
-    f"finetune {TINY} finetune.init=thesis": "finetune.init: 'thesis'",
+    f"finetune {TINY} finetune.path=good.csv": "finetune.init: no pretrained model in new/model",
+    f"finetune {TINY} finetune.path=good.csv finetune.init=nowhere": "finetune.init: there is no folder 'nowhere'",
+    f"finetune {TINY} finetune.path=good.csv finetune.init=thesis": "finetune.init: 'thesis'",
     f"finetune {TINY} finetune=null": "finetune: the recipe has no such section",
     f"run {TINY} finetune.path=none.csv": "finetune.path: 'none.csv' is neither a file or folder",
     f"run {TINY} finetune.path=semicolon.csv": "finetune.path: semicolon.csv separates its columns by ';'",
@@ -249,14 +225,12 @@ CASES = {
     f"run {TINY} finetune.path=unclosed.tsv": "unclosed.tsv",
     f"run {TINY} finetune.path=good.csv finetune.task=regression": "good.csv",
     f"run {TINY} finetune.path=good.csv finetune.task=tokens": "good.csv",
-    f"run {TINY} finetune.label_names=[good,bad,ugly]": "finetune.label_names",
-    f"run {TINY} finetune.class_weights=[1,2,3]": "finetune.class_weights: 3 weights for 2 classes",
+    f"run {TINY} finetune.path=good.csv finetune.class_weights=[1,2,3]": "finetune.class_weights: 3 weights for 2 classes (no, yes)",
     f"run {TINY} finetune.path=good.csv": "evaluate: the classifier is trained on good.csv",
-    f"run {TINY} evaluate.split=dev": "evaluate.split: the embedded sample has no split 'dev'",
-    f"run {TINY} evaluate.path=semicolon.csv": "evaluate.path: semicolon.csv",
+    f"run {TINY} finetune.path=good.csv evaluate.path=sample evaluate.split=dev": "evaluate.split: the embedded sample has no split 'dev'",
+    f"run {TINY} finetune.path=good.csv evaluate.path=semicolon.csv": "evaluate.path: semicolon.csv",
     f"evaluate {TINY}": "run `bertpre finetune` first",
-    "evaluate tiny.yaml output_dir=bad-weights": "bad-weights/finetuned",
-    "evaluate tiny.yaml output_dir=bad-results": "bad-results/results.json",
+    "run tiny.yaml output_dir=bad-results": "bad-results/results.json is damaged",
     "curve tiny.yaml output_dir=run --fractions x": "--fractions x",
     "curve tiny.yaml output_dir=run --fractions 0,2": "--fractions",
     "baseline tiny.yaml output_dir=run finetune.task=tokens": "finetune.task",
@@ -321,3 +295,50 @@ def test_a_mistake_is_one_message_and_nothing_is_lost(
 
 def test_there_are_many_mistakes() -> None:
     assert len(CASES) >= 80
+
+
+AS_PROCESSES = (
+    "run",
+    "show tiny.yaml --training.max_steps=100",
+    f"prepare {TINY} corpus.path=none",
+    "predict nowhere hi",
+)
+
+
+@pytest.mark.parametrize("command", AS_PROCESSES)
+def test_a_process_ends_in_the_same_way(command: str, home: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-m", "bertpre", *shlex.split(command)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, cwd=home, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert CASES[command] in done.stderr
+    assert len(re.findall("^error: ", done.stderr, re.MULTILINE | re.IGNORECASE)) == 1, done.stderr
+    assert not (home / "new").exists()
+
+
+@pytest.mark.parametrize("command", ["prepare", "pretrain", "finetune", "evaluate", "run"])
+def test_another_recipes_run_is_left_unchanged(
+    command: str, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    before = tree_hash(home)
+    assert run_here(command, "tiny.yaml", "seed=2", "model.hidden_size=64") == 2
+    said = capfd.readouterr().err
+    assert "output_dir: run was started with another recipe, which differs in model.hidden_size, seed" in said
+    assert "nothing was changed" in said
+    assert tree_hash(home) == before
+
+
+def test_a_corrected_recipe_continues_in_the_same_folder(tiny_recipe: Path) -> None:
+    run = tiny_recipe.parent / "run"
+    assert run_here("prepare", tiny_recipe, "tokenizer.vocab_size=64", "prepare.workers=1") == 2
+    assert (run / "data.partial").is_dir()
+    assert run_here("prepare", tiny_recipe, "prepare.workers=1") == 0
+    assert (run / "data" / "manifest.json").is_file()
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = run_cli("run", tmp_path / "none.yaml", "--debug")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "UserError" in done.stderr
