@@ -172,6 +172,10 @@ def caller(command: Command) -> Callable[..., None]:
 
     @functools.wraps(command.arguments)
     def call(**arguments: Any) -> None:
+        if "model" in arguments:  # before torch is imported: a wrong name shows at once
+            from bertpre.files import refuse_unknown_model
+
+            refuse_unknown_model(arguments["model"], "MODEL")
         with nullcontext() if "overrides" not in arguments else recipe_loaded(arguments):
             module, _, function = command.function.partition(":")
             getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)

@@ -1,4 +1,4 @@
-"""Folders, atomic writes, checksums, saved tokenizers, and whether a model exists."""
+"""Folders, atomic writes, checksums, saved tokenizers, and whether a model or dataset exists."""
 
 import errno
 import hashlib
@@ -6,14 +6,14 @@ import json
 import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-HUB_SECONDS = 10  # for the Hub to answer whether it has a model
+HUB_SECONDS = 10  # for the Hub to answer whether it has a model or dataset
 
 
 def file_checksum(file: Path) -> str:
@@ -62,37 +62,43 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: 
 def refuse_unknown_model(name: str, place: str) -> None:
     """Raise UserError where a model or tokenizer is neither a local folder nor, cached or reachable, on the Hub.
 
-    The Hub is asked once: transformers itself would try for a minute without a network. Messages begin with `place`.
+    Messages begin with `place`.
     """
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,
-        OfflineModeIsEnabled,
-    )
-
     if Path(name).is_dir():
         return
     if Path(name).is_file():
         raise UserError(f"{place}: {name!r} is a file; give the folder of a model or a Hub id (owner/name)")
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    try:
+        is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in files)
+    except HFValidationError:
+        raise UserError(f"{place}: there is no folder {name!r}, and that is not a Hub id (owner/name)") from None
+    if not is_cached:
+        ask_hub(name, place, files[0], "model")
+
+
+def ask_hub(name: str, place: str, file: str, kind: Literal["model", "dataset"]) -> None:
+    """Raise UserError where the Hub has no such repository or cannot be reached; whether it has the file is no matter.
+
+    The Hub is asked once: its libraries would try for half a minute and more without a network.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+
     problem = f"{place}: there is no folder {name!r}"
     try:
-        files = ("config.json", "tokenizer_config.json", "tokenizer.json")
-        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
-            get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=HUB_SECONDS)
-    except HFValidationError:
-        raise UserError(f"{problem}, and that is not a Hub id (owner/name) either") from None
+        get_hf_file_metadata(hf_hub_url(name, file, repo_type=kind), timeout=HUB_SECONDS)
     except EntryNotFoundError:
-        return  # the Hub knows the name; whoever loads it says what it lacks
+        return
     except OfflineModeIsEnabled:
         raise UserError(f"{problem}; the Hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE") from None
     except HfHubHTTPError as error:
-        status = error.response.status_code
         raise UserError(
-            f"{problem}, and the Hub does not give out a model of this name (status {status}); check the name, or log "
-            "in with `hf auth login` if it is private"
+            f"{problem}, and the Hub does not give out a {kind} of this name (status {error.response.status_code}); "
+            "check the name, or log in with `hf auth login` if it is private"
         ) from None
     except HTTPError as error:
         raise UserError(f"{problem}, and the Hub cannot be reached ({type(error).__name__})") from None

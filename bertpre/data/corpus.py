@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bertpre.data import sample
 from bertpre.errors import UserError, first_line
+from bertpre.files import ask_hub
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
@@ -27,6 +28,7 @@ ADVICE = {  # by what readers say
     "codec can't decode": "; save it as UTF-8",
     "EOF inside string": "; a quote is not closed",
 }
+LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"
 DELIMITERS = (",", ";", "\t", "|")
 BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
@@ -262,7 +264,24 @@ def load(
         return load_dataset(str(local), name, split=split, streaming=True, **by)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: {path!r} is neither a file or folder nor a Hub id (owner/name)")
+    if not is_cached(path):
+        try:
+            ask_hub(path, f"{key}.path", "README.md", "dataset")
+        except UserError as error:
+            raise UserError(f"{error}; {LOCAL_COPY.format(key=key)}") from None
     return load_dataset(path, name, split=split, streaming=streaming)
+
+
+def is_cached(dataset: str) -> bool:
+    """Whether a dataset of the Hub is in a cache of this machine, so that no network is needed."""
+    from datasets import config
+    from datasets.naming import camelcase_to_snakecase
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    owner, _, name = dataset.partition("/")
+    prepared = Path(config.HF_DATASETS_CACHE, f"{owner}___{camelcase_to_snakecase(name)}")
+    return prepared.is_dir() or Path(HF_HUB_CACHE, repo_folder_name(repo_id=dataset, repo_type="dataset")).is_dir()
 
 
 def refuse_unread(folder: Path, found: dict[str, list[str]], key: str) -> None:
@@ -321,7 +340,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
     """Turn errors of `datasets` (unknown name, damaged file, no network) into UserError."""
     from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
-    copy = f"without a network, give a local copy with the same layout: {key}.path=FOLDER"
+    copy = LOCAL_COPY.format(key=key)
     try:
         yield
     except DatasetNotFoundError:

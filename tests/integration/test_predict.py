@@ -101,11 +101,24 @@ class NotFound(BaseHTTPRequestHandler):
         """Keep the tests' output clean."""
 
 
-@pytest.mark.parametrize("command", [["predict", "nowhere", "hi"], ["probe", "nobody/nowhere"]])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("predict nowhere hi", "nowhere"),
+        ("probe nobody/nowhere", "nobody/nowhere"),
+        ("prepare own-text corpus.path=texts/all", "texts/all"),  # a folder's name that looks like a Hub id
+    ],
+)
 @pytest.mark.parametrize("is_reachable", [True, False])
 def test_a_missing_model_is_looked_for_here_and_once_on_the_hub(
-    command: list[str], is_reachable: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    name: str,
+    is_reachable: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     with CountingHub(("127.0.0.1", 0), NotFound) as hub:
         hub.asked = []
         Thread(target=hub.serve_forever, daemon=True).start()
@@ -114,11 +127,11 @@ def test_a_missing_model_is_looked_for_here_and_once_on_the_hub(
         template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        assert run_here(*command) == 2
+        assert run_here(*command.split()) == 2
         hub.shutdown()
     said = capsys.readouterr().err
-    assert f"there is no folder {command[1]!r}, and the Hub " in said
-    assert ("does not give out a model of this name (status 404)" if is_reachable else "cannot be reached") in said
+    assert f"there is no folder {name!r}, and the Hub " in said
+    assert ("of this name (status 404)" if is_reachable else "cannot be reached") in said
     assert len(hub.asked) == is_reachable
 
 
