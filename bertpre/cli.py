@@ -230,7 +230,9 @@ def options(
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.callback()(options)
 for row in COMMANDS:
-    settings = {"ignore_unknown_options": "overrides" in inspect.signature(row.arguments).parameters}  # see refuse_options
+    settings = {
+        "ignore_unknown_options": "overrides" in inspect.signature(row.arguments).parameters
+    }  # see refuse_options
     examples = "\n".join(["\b", "Examples:", *(f"  bertpre {example}" for example in row.examples)])
     app.command(row.name, help=row.help, epilog=examples, context_settings=settings)(caller(row))
 

@@ -81,7 +81,9 @@ def undone_after_mistake(folder: Path) -> Iterator[None]:
 
 def other_files(folder: Path) -> dict[Path, int]:
     """When each file of a run directory but its recipe was written, in nanoseconds."""
-    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != "recipe.yaml"}
+    return {
+        file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != "recipe.yaml"
+    }
 
 
 def is_main_process() -> bool:

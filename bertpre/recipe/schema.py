@@ -37,9 +37,7 @@ class Section(BaseModel):
     A message of a validator over several keys starts with one key of the section; loading puts the section before it.
     """
 
-    model_config = ConfigDict(
-        extra="forbid", validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Source(Section):

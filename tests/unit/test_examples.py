@@ -99,9 +99,13 @@ def test_the_recipe_may_reorder_the_datasets_names(tmp_path: Path) -> None:
     assert (read.classes, read.labels.tolist()) == (("ham", "spam"), [1, 0])
     other = ["spam", "fine", "doubtful"]
     assert read_examples(Finetune(path=path, label_names=other), "train").labels.tolist() == [0, 1]
-    with pytest.raises(UserError, match=r"label_names \(ham, junk\) does not match the dataset's names \(spam, ham, unsure\)"):
+    with pytest.raises(
+        UserError, match=r"label_names \(ham, junk\) does not match the dataset's names \(spam, ham, unsure\)"
+    ):
         read_examples(Finetune(path=path, label_names=["ham", "junk"]), "train")
-    with pytest.raises(UserError, match=r"label_names \(one, two\) does not match the dataset's names \(spam, ham, uns"):
+    with pytest.raises(
+        UserError, match=r"label_names \(one, two\) does not match the dataset's names \(spam, ham, uns"
+    ):
         read_examples(Finetune(path=path, label_names=["one", "two"]), "train")
 
 
