@@ -1,5 +1,6 @@
 """Start the processes that `accelerate launch` was asked for but does not start on CPUs."""
 
+import logging
 import os
 import re
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from bertpre.errors import UserError
 
+MISTAKE = 2  # the exit status after a user's mistake
 SET_BY_LAUNCHERS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")  # torchrun, then MPI's
 
 
@@ -14,7 +16,7 @@ def start_missing_processes() -> None:
     """Start this script again on as many processes as `accelerate launch` was asked for, if it started only one.
 
     Without a GPU it always starts one, on one thread (huggingface/accelerate issue 2741): a run on "two processes"
-    would silently use half of the cores. Replaces this process, or returns where no process is missing.
+    would silently use half of the cores. Ends this process with them, or returns where no process is missing.
     Raises UserError for several machines, which accelerate cannot start without a GPU.
     """
     import psutil
@@ -33,8 +35,26 @@ def start_missing_processes() -> None:
             "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
         )
     if processes > 1:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-        os.execv(sys.executable, [*torchrun, *sys.argv])
+        run_processes(processes)
+        sys.exit(0)
+
+
+def run_processes(count: int) -> None:
+    """Run this script on `count` processes under torchrun.
+
+    A process that ends with the status of a user's mistake has printed its message: then this one ends with it too,
+    without torchrun's report of forty lines.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)  # it repeats failures
+    try:
+        torchrun(["--standalone", "--nproc_per_node", str(count), *sys.argv])
+    except ChildFailedError as error:
+        if error.get_first_failure()[1].exitcode == MISTAKE:
+            sys.exit(MISTAKE)
+        raise
 
 
 def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:

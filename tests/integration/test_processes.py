@@ -56,6 +56,15 @@ def assert_same_weights(file: Path, other: Path) -> None:
         assert (value - expected[name]).abs().max() < 2e-4, name
 
 
+def test_a_mistake_is_printed_once_and_adds_no_report_of_torchrun(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "-q", *ASKED]
+    done = run_process([*launcher, "pretrain.py", str(tmp_path / "none.yaml")])
+    assert done.returncode != 0
+    assert done.stderr.count("none.yaml: there is no such recipe") == 1
+    assert "Traceback" not in done.stderr
+    assert "ChildFailedError" not in done.stderr
+
+
 def test_pretraining_on_two_processes_is_pretraining_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
     one, two = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("one", "two"))
     adamw = "training.optimizer=adamw"  # Muon's Newton-Schulz steps are in bf16: there a last digit becomes a third one
