@@ -5,7 +5,6 @@ import functools
 import importlib
 import inspect
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator

@@ -68,6 +68,9 @@ def refuse_unknown_model(name: str, place: str) -> None:
         return
     if Path(name).is_file():
         raise UserError(f"{place}: {name!r} is a file; give the folder of a model or a Hub id (owner/name)")
+    run, part = Path(name).parent, Path(name).name
+    if (run / "recipe.yaml").is_file():
+        raise UserError(f"{place}: the run directory {run} has no {part}; finish its earlier stages with `bertpre run`")
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

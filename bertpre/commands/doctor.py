@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path

@@ -97,7 +97,7 @@ class TextSource:
         """The source of texts to be held out: all of another split, or of a file or folder of their own."""
         path, split = held_out_place(place, self.path)
         name = self.name if path == self.path else None
-        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0)
+        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0, key=f"{self.key}.held_out")
 
 
 class Columns(Protocol):
@@ -137,7 +137,10 @@ class Table:
                     raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")
                 if name not in found:
                     where = argument if "." in argument else f"{self.key}.{argument}"
-                    raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {', '.join(found)}")
+                    remedy = "" if where.startswith("--") else f"; name one with {where}=..."
+                    raise UserError(
+                        f"{where}: {self.path} has no column {name!r}; its columns are {', '.join(found)}{remedy}"
+                    )
             read = found if self.is_tsv else names
             for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):
                 for row in zip(*batch.values(), strict=True) if self.is_tsv else ():

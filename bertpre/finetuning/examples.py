@@ -81,7 +81,7 @@ def refuse_single_class(task: str, examples: Examples, place: str) -> None:
 
 
 def refuse_ids(settings: "Finetune", examples: Examples) -> None:
-    """Raise UserError if nearly every example has a class of its own: the column holds ids, and nobody named classes."""
+    """Raise UserError if nearly every example has a class of its own, and nobody named the classes: they are ids."""
     is_named = bool(settings.label_names or (examples.encoder and examples.encoder.indexed_names))
     count = len(examples.classes)
     if settings.task == "classification" and not is_named and count > max(20, 0.9 * len(examples)):

@@ -50,7 +50,8 @@ def read_rows(
 ) -> Rows:
     """Read and clean the rows of a split; `limit` rows are spread evenly over it, as it may be sorted by label.
 
-    `key` is the section of the recipe that names the path and the split; messages begin with it. Raises UserError if a column is missing, there are no rows, or a text is empty or not text.
+    `key` is the section of the recipe that names the path and the split; messages begin with it. Raises UserError if a
+    column is missing, there are no rows, or a text is empty or not text.
     """
     place = f"{key}: {path} (split {split})"
     ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [], key)

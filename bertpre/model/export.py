@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.files import save_tokenizer
 
 from . import modeling_bertpre
@@ -36,8 +36,10 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
     targets = (folder, folder / "classifier")
     try:
         return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
-    except SafetensorError as error:
-        raise UserError(f"{run}: the weights of a model are damaged: {error}") from None
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, not of what a file holds
+        raise UserError(f"{run}: a file of a model is damaged: {first_line(error)}") from None
 
 
 def export_model(source: Path, to: str | None, target: Path) -> float:

@@ -119,6 +119,9 @@ def explain(error: ValidationError) -> Iterator[str]:
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
             yield f"unknown key {key!r}; {hint}"
+        elif mistake["type"] == "model_type":
+            given = repr(mistake["input"])
+            yield f"{key}: is a section, not a single value; set its keys: {key}.KEY=VALUE (given: {given})"
         elif mistake["type"] == "missing":
             yield f"key {key!r} is missing; set it in the file or with {key}=..."
         elif mistake["type"] == "value_error" and isinstance(mistake["input"], dict | Section):

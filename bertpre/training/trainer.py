@@ -25,7 +25,6 @@ from bertpre.training.signals import StopRequest, signal_name
 from bertpre.training.step import Arithmetic, TrainingStep
 from bertpre.training.step_log import StepLog
 
-
 logger = logging.getLogger(__name__)
 
 
