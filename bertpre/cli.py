@@ -8,7 +8,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -235,18 +237,25 @@ def caller(command: Command) -> Callable[..., None]:
     """A function with the command's signature that imports the command and calls it."""
 
     def call(quiet: bool, debug: bool, **arguments: Any) -> None:
-        if "overrides" in arguments and arguments["recipe"] is not None:
-            from bertpre.recipe import load_recipe  # before torch is imported: a mistake in the recipe shows at once
+        if "model" in arguments:  # before torch is imported: a wrong name shows at once
+            from bertpre.files import refuse_unknown_model
 
-            arguments["recipe"] = load_recipe(arguments["recipe"], arguments["overrides"])
-        arguments.pop("overrides", None)
-        module, _, function = command.function.partition(":")
-        getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
+            refuse_unknown_model(arguments["model"], "MODEL")
+        overrides = arguments.pop("overrides", None)
+        has_recipe = takes_overrides(command) and arguments["recipe"] is not None
+        with recipe_loaded(arguments, overrides or []) if has_recipe else nullcontext():
+            module, _, function = command.function.partition(":")
+            getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
 
     own, common = inspect.signature(command.arguments), inspect.signature(everywhere)
     vars(call)["__signature__"] = own.replace(parameters=[*own.parameters.values(), *common.parameters.values()])
     call.__annotations__ = command.arguments.__annotations__ | everywhere.__annotations__
     return call
+
+
+def takes_overrides(command: Command) -> bool:
+    """Whether a command takes a recipe and `key=value`."""
+    return "overrides" in inspect.signature(command.arguments).parameters
 
 
 class Sections(TyperGroup):
@@ -263,6 +272,33 @@ class Sections(TyperGroup):
 def first_sentence(text: str) -> str:
     """The text up to its first full stop."""
     return text.partition(". ")[0].removesuffix(".") + "."
+
+
+@contextmanager
+def recipe_loaded(arguments: dict[str, Any], overrides: list[str]) -> Iterator[None]:
+    """Put the recipe, with its overrides, in place of its name; after a mistake leave no new run directory behind."""
+    from bertpre.recipe import load_recipe  # before torch is imported: a mistake in the recipe shows at once
+    from bertpre.run_directory import undone_after_mistake
+
+    refuse_options([arguments["recipe"], *overrides])
+    arguments["recipe"] = load_recipe(arguments["recipe"], overrides)
+    with undone_after_mistake(Path(arguments["recipe"].output_dir)):
+        yield
+
+
+def refuse_options(words: list[str]) -> None:
+    """Raise UserError for words with leading dashes: an unknown option, or a recipe key written as one."""
+    from bertpre.recipe import Recipe
+
+    for word, following in zip(words, [*words[1:], "VALUE"], strict=True):
+        if not word.startswith("-"):
+            continue
+        key, equals, value = word.lstrip("-").partition("=")
+        key = key.replace("-", "_")
+        if key.split(".")[0] in Recipe.model_fields:
+            wanted = f"{key}={value if equals else following}"
+            raise UserError(f"{word}: recipe keys are written without dashes: {wanted}")
+        raise UserError(f"{word}: there is no such option; --help lists the options of a command")
 
 
 def print_version(wanted: bool) -> None:
@@ -294,8 +330,9 @@ Help and examples: bertpre COMMAND -h""",
 )
 app.callback()(options)
 for row in COMMANDS:
+    settings = {"ignore_unknown_options": takes_overrides(row)}  # see refuse_options
     examples = "\n".join(["\b", "Examples:", *(f"  bertpre {example}" for example in row.examples)])
-    app.command(row.name, help=row.help, epilog=examples)(caller(row))
+    app.command(row.name, help=row.help, epilog=examples, context_settings=settings)(caller(row))
 
 
 def main() -> None:

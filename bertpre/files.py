@@ -1,19 +1,32 @@
-"""Atomic writes, checksums, and saved tokenizers."""
+"""Folders, atomic writes, checksums, saved tokenizers, and whether a model or dataset exists."""
 
+import errno
 import hashlib
 import json
+import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from bertpre.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+HUB_SECONDS = 10  # for the Hub to answer whether it has a model or dataset
 
 
 def file_checksum(file: Path) -> str:
     """The SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder where there is none; raises OSError where it cannot be made or written to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def write_text(file: Path, text: str) -> None:
@@ -48,3 +61,51 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: 
     in_lines = all(line == number and [token] == token.split() for line, (number, token) in enumerate(ids))
     if is_word_piece and in_lines:
         write_text(folder / "vocab.txt", "".join(f"{token}\n" for _, token in ids))
+
+
+def refuse_unknown_model(name: str, place: str) -> None:
+    """Raise UserError where a model or tokenizer is neither a local folder nor, cached or reachable, on the Hub.
+
+    Messages begin with `place`.
+    """
+    if Path(name).is_dir():
+        return
+    if Path(name).is_file():
+        raise UserError(f"{place}: {name!r} is a file; give the folder of a model or a Hub id (owner/name)")
+    run, part = Path(name).parent, Path(name).name
+    if (run / "recipe.yaml").is_file():
+        raise UserError(f"{place}: the run directory {run} has no {part}; finish its earlier stages with `bertpre run`")
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    try:
+        is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in files)
+    except HFValidationError:
+        raise UserError(f"{place}: there is no folder {name!r}, and that is not a Hub id (owner/name)") from None
+    if not is_cached:
+        ask_hub(name, place, files[0], "model")
+
+
+def ask_hub(name: str, place: str, file: str, kind: Literal["model", "dataset"]) -> None:
+    """Raise UserError where the Hub has no such repository or cannot be reached; whether it has the file is no matter.
+
+    The Hub is asked once: its libraries would try for half a minute and more without a network.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+
+    problem = f"{place}: there is no folder {name!r}"
+    try:
+        get_hf_file_metadata(hf_hub_url(name, file, repo_type=kind), timeout=HUB_SECONDS)
+    except EntryNotFoundError:
+        return
+    except OfflineModeIsEnabled:
+        raise UserError(f"{problem}; the Hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE") from None
+    except HfHubHTTPError as error:
+        raise UserError(
+            f"{problem}, and the Hub does not give out a {kind} of this name (status {error.response.status_code}); "
+            "check the name, or log in with `hf auth login` if it is private"
+        ) from None
+    except HTTPError as error:
+        raise UserError(f"{problem}, and the Hub cannot be reached ({type(error).__name__})") from None

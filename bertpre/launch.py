@@ -1,5 +1,6 @@
 """Start the processes that `accelerate launch` was asked for but does not start on CPUs."""
 
+import logging
 import os
 import re
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from bertpre.errors import UserError
 
+MISTAKE = 2  # the exit status after a user's mistake
 SET_BY_LAUNCHERS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")  # torchrun, then MPI's
 
 
@@ -14,7 +16,7 @@ def start_missing_processes() -> None:
     """Start this script or module again on as many processes as `accelerate launch` was asked for, if it started one.
 
     Without a GPU it always starts one, on one thread (huggingface/accelerate issue 2741): a run on "two processes"
-    would silently use half of the cores. Replaces this process, or returns where no process is missing.
+    would silently use half of the cores. Ends this process with them, or returns where no process is missing.
     Raises UserError for several machines, which accelerate cannot start without a GPU.
     """
     import psutil
@@ -33,14 +35,33 @@ def start_missing_processes() -> None:
             "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
         )
     if processes > 1:
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-        os.execv(sys.executable, [*torchrun, *(["-m", module] if module else sys.argv[:1]), *sys.argv[1:]])
+        run_processes(processes, module)
+        sys.exit(0)
 
 
 def running_module() -> str | None:
     """The module that `python -m` runs; None where Python runs a script."""
     spec = sys.modules["__main__"].__spec__
     return spec.name if spec else None
+
+
+def run_processes(count: int, module: str | None) -> None:
+    """Run this script or module on `count` processes under torchrun.
+
+    A process that ends with the status of a user's mistake has printed its message: then this one ends with it too,
+    without torchrun's report of forty lines.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)  # it repeats failures
+    program = ["-m", module] if module else sys.argv[:1]
+    try:
+        torchrun(["--standalone", "--nproc_per_node", str(count), *program, *sys.argv[1:]])
+    except ChildFailedError as error:
+        if error.get_first_failure()[1].exitcode == MISTAKE:
+            sys.exit(MISTAKE)
+        raise
 
 
 def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:

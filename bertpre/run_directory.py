@@ -6,7 +6,9 @@ A run can be used from any directory, and moved: the recipe in it has absolute p
 import functools
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,8 +18,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from bertpre.console import is_first_process
-from bertpre.errors import UserError
-from bertpre.files import file_checksum, write_text
+from bertpre.errors import UserError, first_line, reason
+from bertpre.files import file_checksum, make_folder, write_text
 from bertpre.recipe import Recipe, differences, load_recipe, stored_recipe, to_yaml, with_absolute_paths
 
 ARTEFACTS = {
@@ -49,13 +51,10 @@ def claim(recipe: Recipe) -> Path:
     recipe = with_absolute_paths(recipe)  # the run can then be used from any directory
     folder = Path(recipe.output_dir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError
+        make_folder(folder)
     except OSError as error:
-        reason = type(error).__name__
         raise UserError(
-            f"output_dir: {folder} cannot be written ({reason}); give another folder with output_dir=FOLDER"
+            f"output_dir: {folder} cannot be written: {reason(error)}; give another folder with output_dir=FOLDER"
         ) from None
     kept = folder / "recipe.yaml"
     if kept.exists():
@@ -66,6 +65,31 @@ def claim(recipe: Recipe) -> Path:
         )
     write_text(kept, to_yaml(recipe.model_copy(update={"output_dir": os.path.abspath(folder)})))
     return folder
+
+
+@contextmanager
+def undone_after_mistake(folder: Path) -> Iterator[None]:
+    """Undo `claim` after a UserError, unless more was written: remove a new folder, or put the old recipe back."""
+    is_new, recipe, before = not folder.exists(), folder / "recipe.yaml", other_files(folder)
+    old = recipe.read_text() if recipe.is_file() else None
+    try:
+        yield
+    except UserError:
+        if is_first_process() and folder.is_dir() and other_files(folder) == before:
+            if is_new:
+                shutil.rmtree(folder, ignore_errors=True)
+            elif old is None:
+                recipe.unlink(missing_ok=True)
+            elif recipe.read_text() != old:
+                write_text(recipe, old)
+        raise
+
+
+def other_files(folder: Path) -> dict[Path, int]:
+    """When each file of a run directory but its recipe was written, in nanoseconds."""
+    return {
+        file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != "recipe.yaml"
+    }
 
 
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
@@ -189,5 +213,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty where there is no file."""
-    return json.loads(file.read_text()) if file.exists() else {}
+    """A JSON object from a file; empty where there is no file. Raises UserError where it is damaged."""
+    try:
+        return json.loads(file.read_text()) if file.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({first_line(error)}): restore it from a copy") from None

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -40,6 +39,11 @@ def doctor(recipe: Recipe) -> None:
     accelerator = start_accelerator()
     folder = Path(recipe.output_dir)
     report("machine", machine_lines(recipe, accelerator.device, folder))
+    fault = compiler_fault(accelerator.device)
+    print(f"  {fault or 'torch.compile: works'}", flush=True)
+    if fault:  # it is reported once: the rehearsal does not try again
+        without = recipe.training.model_copy(update={"compile": False})
+        recipe = recipe.model_copy(update={"training": without})
     if recipe.finetune is not None:
         report("labels", label_lines(recipe))
     if recipe.corpus is None:
@@ -72,7 +76,7 @@ def report(title: str, lines: Iterable[str]) -> None:
 
 
 def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterator[str]:
-    """Processor, memory, disk, precision and compiler."""
+    """Processor, memory, disk and precision."""
     is_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else f"{cpu_name()}, {os.cpu_count()} cores, no GPU"
     dtype = choose_dtype(recipe.training.precision, device)
@@ -81,7 +85,6 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(place).free
     yield f"free: {psutil.virtual_memory().available / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB of disk"
-    yield compiler_line(device)
 
 
 def label_lines(recipe: Recipe) -> Iterator[str]:
@@ -95,17 +98,15 @@ def label_lines(recipe: Recipe) -> Iterator[str]:
         yield ", ".join(f"{name} {int(count):,}" for name, count in zip(training.classes[:20], counts, strict=False))
 
 
-def compiler_line(device: torch.device) -> str:
-    """Whether torch.compile works, tried on a small function."""
+def compiler_fault(device: torch.device) -> str | None:
+    """Why torch.compile does not work, tried on a small function; None where it does."""
     if not can_compile(device):
         return NO_COMPILER
-    start = time.perf_counter()
     try:
         torch.compile(lambda values: values.exp() + 1)(torch.ones(64, device=device))
     except Exception as error:  # whatever is wrong with the compiler: this is the place to say it
-        reason = first_line(error)
-        return f"torch.compile: fails ({reason}); turn it off with training.compile=false"
-    return f"torch.compile: works, {duration(time.perf_counter() - start)} for a small function"
+        return f"torch.compile: fails ({first_line(error)}); turn it off with training.compile=false"
+    return None
 
 
 def data_lines(recipe: Recipe, folder: Path, store: Path) -> Iterator[str]:

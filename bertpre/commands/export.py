@@ -1,10 +1,10 @@
 """`bertpre export`: a run's models as Hugging Face folders that load where bertpre is not installed."""
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, reason
+from bertpre.files import make_folder
 from bertpre.model.export import FORMATS, export_run
 from bertpre.run_directory import load_run
 from bertpre.runtime import quiet_transformers
@@ -41,9 +41,8 @@ def check_writable(folder: Path) -> None:
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} exists and is not empty; remove it, or give a new folder with --output-dir")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder.parent, os.W_OK):
-            raise PermissionError
+        make_folder(folder.parent)
     except OSError as error:
-        reason = type(error).__name__
-        raise UserError(f"{folder} cannot be written ({reason}); give another folder with --output-dir") from None
+        raise UserError(
+            f"--output-dir: {folder} cannot be written: {reason(error)}; give another folder with --output-dir"
+        ) from None

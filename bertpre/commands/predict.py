@@ -13,7 +13,7 @@ import numpy as np
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import READERS, ending, open_table
-from bertpre.errors import UserError
+from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
 from bertpre.finetuning.rows import items_of, text_in, words_in
@@ -34,12 +34,17 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     `model` is a run directory, whose recipe decides how long texts are cut, or the folder or Hub id of any text
     classifier. Separate the texts of a pair by a tab. A regression prints the number instead of label and probability;
     several labels are joined by commas; words are followed by / and their tag.
-    Raises UserError if there is no such model, or no text.
+    Rows without text are left out, and counted in a warning. Raises UserError if there is no such model, or no text.
     """
+    if texts and file is not None:
+        raise UserError(f"--file {file}: give texts as arguments or a file, not both")
+    if empty := [text for text in texts or () if not has_text(text)]:
+        raise UserError(f"TEXT {empty[0]!r} has no text in it")
     start_accelerator()  # hides the libraries' progress bars
     classifier, settings = load_any_classifier(model)
     task = classifier.task
-    given: Iterator[Text] = iter(texts) if texts else read_texts(file, settings)
+    empty_rows: list[int] = []
+    given: Iterator[Text] = iter(texts) if texts else without_empty(read_texts(file, settings), empty_rows)
     first = next(given, None)
     if first is None:
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
@@ -50,6 +55,25 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
             prediction, shown = named_prediction(task, text, output), in_one_line(text)
             row = {"text": shown} | prediction
             print(json.dumps(row, ensure_ascii=False) if as_json else as_line(shown, prediction), flush=True)
+    if empty_rows:
+        print(
+            f"warning: --file: rows without text were left out: {len(empty_rows)} (the first is row {empty_rows[0]})",
+            file=sys.stderr,
+        )
+
+
+def has_text(text: Text) -> bool:
+    """Whether a text, one of the two texts of a pair, or a word is more than markup and white space."""
+    return any(map(clean_text, [text] if isinstance(text, str) else text))
+
+
+def without_empty(texts: Iterator[Text], empty_rows: list[int]) -> Iterator[Text]:
+    """The texts that are not empty; the numbers of the others, from 1, are added to `empty_rows`."""
+    for number, text in enumerate(texts, start=1):
+        if has_text(text):
+            yield text
+        else:
+            empty_rows.append(number)
 
 
 def read_texts(file: str | None, settings: Finetune) -> Iterator[Text]:
@@ -80,7 +104,7 @@ def read_lines(file: str | None) -> Iterator[str]:
         with nullcontext(sys.stdin) if file is None else Path(file).open(encoding="utf-8") as stream:
             yield from (line.rstrip("\n") for line in stream if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--file: {file} cannot be read as text: {error}") from None
+        raise UserError(f"--file: {file} cannot be read as text: {unreadable(error)}") from None
 
 
 def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:

@@ -15,7 +15,7 @@ from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError
-from bertpre.files import file_checksum, write_text
+from bertpre.files import file_checksum, refuse_unknown_model, write_text
 from bertpre.recipe import Recipe, Source, flatten
 from bertpre.run_directory import claim, data_folder, is_finished, model_of, write_results
 
@@ -88,13 +88,22 @@ def take_over_tokenizer(recipe: Recipe, folder: Path) -> None:
 
 
 def refuse_impossible(recipe: Recipe) -> None:
-    """Raise UserError where the recipe has no corpus, or needs a package that is not installed."""
+    """Raise UserError where the recipe has no corpus, or needs a package or model that is missing."""
     if recipe.corpus is None:
         raise UserError("corpus: this recipe has no corpus section; give the text to pretrain on with corpus.path=...")
     if recipe.corpus.near_duplicates and find_spec("rensa") is None:
         raise UserError("corpus.near_duplicates: the package rensa is missing; pip install 'bertpre[dedup]'")
     if recipe.prepare.engine == "ray" and find_spec("ray") is None:
         raise UserError("prepare.engine: the package ray is missing; pip install 'bertpre[ray]'")
+    if recipe.training.init is not None:  # now, not after hours of preparing
+        refuse_unknown_model(model_of(recipe.training.init), "training.init")
+    if recipe.tokenizer.path is not None:
+        tokenizer = model_of(recipe.tokenizer.path, "tokenizer")
+        refuse_unknown_model(tokenizer, "tokenizer.path")
+        try:
+            load_tokenizer(tokenizer)
+        except UserError as error:
+            raise UserError(f"tokenizer.path: {error}") from None
 
 
 def read_share(shard: str) -> tuple[int, int]:

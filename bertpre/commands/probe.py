@@ -9,9 +9,9 @@ import numpy as np
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.store import open_shards
-from bertpre.errors import UserError
+from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.encoding import whole_backend
-from bertpre.finetuning.loading import load_masked_lm
+from bertpre.finetuning.loading import load_masked_lm, readable_length
 from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
 from bertpre.run_directory import data_folder, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
@@ -39,6 +39,7 @@ def probe(
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
+    max_length = min(max_length, readable_length(network) or max_length)
     store = data_of(Path(model)) if (Path(model) / "recipe.yaml").exists() else None
     metrics: dict[str, Any] = {}
     if texts is not None or (store is not None and store.is_dir()):
@@ -47,7 +48,7 @@ def probe(
             assert store is not None  # it is a folder
             rows = held_out(store, limit, max_length - 2)
         else:
-            lines = [line for line in map(clean_text, read_lines(texts)) if line]
+            lines = [line for line in map(clean_text, read_lines(texts, "--texts")) if line]
             if not lines:
                 raise UserError(f"--texts: {texts} holds only markup")
             rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
@@ -65,14 +66,14 @@ def probe(
     return metrics
 
 
-def read_lines(file: str) -> list[str]:
+def read_lines(file: str, option: str) -> list[str]:
     """The lines of a file, with empty ones; raises UserError if no line holds text."""
     try:
         lines = Path(file).read_text(encoding="utf-8").split("\n")  # splitlines() also cuts within sentences
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read as text: {error}") from None
+        raise UserError(f"{option}: {file} cannot be read as text: {unreadable(error)}") from None
     if not any(map(str.strip, lines)):
-        raise UserError(f"{file} holds no text")
+        raise UserError(f"{option}: {file} holds no text")
     return lines
 
 
@@ -139,7 +140,7 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
 def read_pairs(file: Path) -> tuple[list[str], list[str]]:
     """Acceptable and unacceptable sentences; raises UserError, which names the line, if a line has another layout."""
     good, bad = [], []
-    for number, line in enumerate(read_lines(str(file)), start=1):
+    for number, line in enumerate(read_lines(str(file), "--pairs"), start=1):
         if not line.strip():
             continue
         try:

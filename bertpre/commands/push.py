@@ -43,7 +43,7 @@ def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", on
         (folder / "README.md").write_text(card, encoding="utf-8")
         megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
         print(f"push: uploading {megabytes:,.1f} MB", flush=True)
-        api.upload_folder(repo_id=repo.repo_id, folder_path=folder, commit_message="Push a bertpre run")
+        upload(api, repo.repo_id, folder)
     hint = "; its card says `license: unknown`: set it with --license, e.g. --license mit"
     print(f"push: {repo}{hint if license == 'unknown' else ''}")
 
@@ -65,6 +65,16 @@ def explained_errors(repo_id: str) -> Iterator[None]:
             f"the Hub at {constants.ENDPOINT} cannot be reached ({reason}): connect to a network and push again; "
             "`bertpre export` needs no network"
         ) from None
+
+
+def upload(api: HfApi, repo_id: str, folder: Path) -> None:
+    """Upload a folder in one commit; raises UserError, which names the file, where the Hub's storage fails."""
+    try:
+        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Push a bertpre run")
+    except RuntimeError as error:  # of a large file; its cause is what the storage answered
+        cause = error.__cause__
+        why = refusal(cause) if isinstance(cause, HfHubHTTPError) else f"{first_line(cause or error)}; push again later"
+        raise UserError(f"{first_line(error)} {why}; {repo_id} is unchanged") from None
 
 
 def refusal(error: HfHubHTTPError) -> str:

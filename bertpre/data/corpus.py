@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bertpre.data import sample
 from bertpre.data.formats import BINARY, EMPTY, JSON_LINES, TEXT, WIKI, WIKI_DUMP, WikiArticles, advised_unit, recognize
 from bertpre.errors import UserError, first_line
+from bertpre.files import ask_hub
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
@@ -29,6 +30,12 @@ CSV_OPTIONS = {
     "keep_default_na": False,
     "na_values": ["", "nan", "NaN"],
 }  # "None", "null", "NA" may be texts or classes
+ADVICE = {  # by what readers say
+    "codec can't decode": "; save it as UTF-8",
+    "EOF inside string": "; a quote is not closed",
+}
+LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"
+DELIMITERS = (",", ";", "\t", "|")
 BATCH_ROWS, READ_BYTES = 1000, 1 << 20
 
 
@@ -97,7 +104,7 @@ class TextSource:
         """The source of texts to be held out: all of another split, or of a file or folder of their own."""
         path, split = held_out_place(place, self.path)
         name = self.name if path == self.path else None
-        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0)
+        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0, key=f"{self.key}.held_out")
 
 
 class Columns(Protocol):
@@ -133,10 +140,13 @@ class Table:
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
             found = list(self.data.column_names or next(self.data.iter(batch_size=1)))  # of no row: StopIteration
             for argument, name in columns:
+                if not found:
+                    raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")
                 if name not in found:
-                    known = ", ".join(found) or "none"
+                    where = argument if "." in argument else f"{self.key}.{argument}"
+                    remedy = "" if where.startswith("--") else f"; name one with {where}=..."
                     raise UserError(
-                        f"{self.key}.{argument}: {self.path} has no column {name!r}; its columns are {known}"
+                        f"{where}: {self.path} has no column {name!r}; its columns are {', '.join(found)}{remedy}"
                     )
             read = found if self.is_tsv else names
             for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):
@@ -252,7 +262,24 @@ def load(
         return load_folder(local, name, split, text_unit, key)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
         raise UserError(f"{key}.path: {path!r} is neither a file or folder nor a Hub id (owner/name)")
+    if not is_cached(path):
+        try:
+            ask_hub(path, f"{key}.path", "README.md", "dataset")
+        except UserError as error:
+            raise UserError(f"{error}; {LOCAL_COPY.format(key=key)}") from None
     return load_dataset(path, name, split=split, streaming=streaming)
+
+
+def is_cached(dataset: str) -> bool:
+    """Whether a dataset of the Hub is in a cache of this machine, so that no network is needed."""
+    from datasets import config
+    from datasets.naming import camelcase_to_snakecase
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    owner, _, name = dataset.partition("/")
+    prepared = Path(config.HF_DATASETS_CACHE, f"{owner}___{camelcase_to_snakecase(name)}")
+    return prepared.is_dir() or Path(HF_HUB_CACHE, repo_folder_name(repo_id=dataset, repo_type="dataset")).is_dir()
 
 
 def load_files(files: list[str], path: str, text_unit: str, key: str) -> "IterableDataset | Columns":
@@ -266,6 +293,7 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
         return ParquetFiles(files)
     if kind == ".txt":
         advise_unit(files, path, text_unit, key)
+    refuse_other_delimiter(files, key)
     options: dict[str, dict[str, Any]] = {
         ".csv": CSV_OPTIONS,
         ".tsv": {**CSV_OPTIONS, "sep": "\t"},
@@ -294,6 +322,7 @@ def load_folder(
         if split not in found:
             raise UserError(f"{key}.split: {folder} has no split {split!r}; it has {', '.join(found)}")
     refuse_unread(folder, found, key, by_content)
+    refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if by_content or endings == {".txt"} or endings == {".parquet"}:
         return load_files(list(found[split]), str(folder), text_unit, key)
@@ -361,12 +390,28 @@ def files_of_pattern(path: str, key: str) -> list[str]:
     return files
 
 
+def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
+    """Raise UserError where the header of a CSV or TSV file has none of its delimiters, but another one."""
+    for file in files:
+        expected = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix)  # compressed files are not looked into
+        if expected is None:
+            continue
+        with Path(file).open(encoding="utf-8", errors="replace") as stream:
+            header = stream.readline()
+        others = [each for each in DELIMITERS if each in header]
+        if others and expected not in header:
+            raise UserError(
+                f"{key}.path: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
+                "as .csv, or with tabs as .tsv"
+            )
+
+
 @contextmanager
 def failures_explained(path: str, name: str | None, split: str, key: str) -> Iterator[None]:
     """Turn errors of `datasets` (unknown name, damaged file, no network) into UserError."""
     from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
-    copy = f"without a network, give a local copy with the same layout: {key}.path=FOLDER"
+    copy = LOCAL_COPY.format(key=key)
     try:
         yield
     except DatasetNotFoundError:
@@ -379,7 +424,9 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
             kind = type(error).__name__
             raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
-        raise UserError(f"{key}: {path} (name {name}, split {split}) cannot be read: {reason}") from None
+        remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
+        part = f"split {split}" if name is None else f"name {name}, split {split}"
+        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy}") from None
 
 
 def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str], str]:

@@ -205,8 +205,10 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path))
-    except (OSError, ValueError) as error:
-        raise UserError(f"no tokenizer in {str(path)!r}: {first_line(error)}") from None
+    except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
+        lacks = isinstance(error, ValueError) and Path(path).is_dir() and not (Path(path) / "tokenizer.json").exists()
+        why = "it has no tokenizer.json" if lacks else first_line(error)
+        raise UserError(f"no tokenizer in {str(path)!r}: {why}") from None
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
     if missing:
         raise UserError(f"the tokenizer in {str(path)!r} has no {', '.join(missing)}: it is not a BERT tokenizer")

@@ -51,12 +51,14 @@ def read_examples(
     limit: int | None = None,
     path: str | None = None,
     encoder: LabelEncoder | None = None,
+    key: str = "finetune",
 ) -> Examples:
     """Read a labelled split into memory, from `path` if it is given, else from the recipe's.
 
-    `encoder` is the training split's; without it one is fitted. Raises UserError as `read_rows` and `LabelEncoder` do.
+    `encoder` is the training split's; without it one is fitted. Raises UserError, which begins with `key`, as
+    `read_rows` and `LabelEncoder` do.
     """
-    rows = read_rows(settings, path or settings.path, split, limit)
+    rows = read_rows(settings, path or settings.path, split, limit, key=key)
     encoder = encoder or LabelEncoder.fit(settings, rows)
     return Examples(rows.ids, rows.texts, rows.pairs, encoder.encode(rows), encoder.classes, encoder)
 
@@ -76,3 +78,15 @@ def refuse_single_class(task: str, examples: Examples, place: str) -> None:
     if len(values) < 2:
         only = f"label only ({values[0]:g})" if task == "regression" else f"class only ({examples.classes[values[0]]})"
         raise UserError(f"{place} has one {only}; there is nothing to learn")
+
+
+def refuse_ids(settings: "Finetune", examples: Examples) -> None:
+    """Raise UserError if nearly every example has a class of its own, and nobody named the classes: they are ids."""
+    is_named = bool(settings.label_names or (examples.encoder and examples.encoder.indexed_names))
+    count = len(examples.classes)
+    if settings.task == "classification" and not is_named and count > max(20, 0.9 * len(examples)):
+        raise UserError(
+            f"finetune.label_column: {settings.label_column!r} of {settings.path} has {count} different values in "
+            f"{len(examples)} examples, so it holds ids or texts rather than classes; name another column (a "
+            "regression needs finetune.task=regression)"
+        )

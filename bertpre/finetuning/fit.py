@@ -38,6 +38,7 @@ REMEDIES = Remedies(
     memory="lower finetune.micro_batch_size",
     not_finite="lower finetune.learning_rate, lengthen finetune.warmup, or try training.precision=fp32",
     budget="finetune.epochs",
+    compiler="set training.compile=false, or to auto to continue uncompiled",
 )
 SAVE_SECONDS = 180.0  # between checkpoints; a model of base size with AdamW, 1.8 GB, takes some seconds to save
 
@@ -149,6 +150,7 @@ def build_finetuning_trainer(
             choose_dtype(training.precision, device),
             compile=not is_short and choose_compile(training.compile, device),
             dynamic_shapes=True,
+            must_compile=training.compile is True,
             deterministic=choose_deterministic(training.deterministic, device),
             max_grad_norm=training.max_grad_norm,
         ),

@@ -219,14 +219,13 @@ def refuse_mixed_names(label_names: list[str] | None, rows: Rows) -> None:
     The dataset's own may be given in another order. New ones, in the dataset's order, rename its classes.
     """
     own = rows.class_names
-    if not own or not label_names or not set(label_names) & set(own) or not set(label_names) - set(own):
+    if not own or not label_names or not set(label_names) - set(own):
         return
     renames = len(label_names) == len(own) and all(
         new == old or new not in own for new, old in zip(label_names, own, strict=True)
     )
     if not renames:
         raise UserError(
-            f"{rows.place}: finetune.label_names ({', '.join(label_names[:20])}) mixes the dataset's names "
-            f"({', '.join(own[:20])}) with new ones: give the dataset's alone, in any order, or one new name for each, "
-            "in this order"
+            f"{rows.place}: finetune.label_names ({', '.join(label_names[:20])}) does not match the dataset's names "
+            f"({', '.join(own[:20])}): give some of these, in any order, or one new name for each, in this order"
         )

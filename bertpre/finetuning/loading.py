@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 import transformers
+from safetensors import SafetensorError
 
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
+from bertpre.files import refuse_unknown_model
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
 from bertpre.model import folders
@@ -61,6 +63,8 @@ def load_model(
         model = folders.load_model(source, auto_class, config=config, subfolder=subfolder, new_head=new_head)
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"{problem}: {first_line(error)}") from None
+    except SafetensorError as error:
+        raise UserError(f"{problem}: its weights are damaged ({first_line(error)})") from None
     return model, match_inputs(tokenizer, model)
 
 
@@ -72,7 +76,7 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
             raise ValueError("it has no padding token, or is not a fast tokenizer")
         if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes one up if there are no files
             raise ValueError("it has no vocabulary")
-    except (OSError, ValueError, TypeError, AttributeError, ImportError) as error:
+    except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
         raise ValueError(
             f"it has no tokenizer ({first_line(error)}); put tokenizer.json and tokenizer_config.json beside it"
         ) from None
@@ -123,6 +127,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
             f"finetune.init: no pretrained model in {source}; run `bertpre pretrain` first, or set finetune.init to "
             "random, a folder or a Hub id"
         )
+    refuse_unknown_model(source, "finetune.init")
     model, tokenizer = load_model(
         source,
         task.auto_class,
@@ -213,6 +218,7 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
         task = Task(recipe.required_finetune.task, class_names(model))
         return Classifier.of(recipe, model, tokenizer, task), recipe.required_finetune
     problem = f"{place!r} is not a fine-tuned text classifier"
+    refuse_unknown_model(place, problem)
     try:
         model, tokenizer = load_model(place, None, problem)
     except UserError as error:
@@ -240,7 +246,9 @@ def kind_of(config: "PreTrainedConfig") -> str:
 
 def load_masked_lm(place: str) -> "Loaded":
     """The masked language model of a run directory, a folder or a Hub id, and its tokenizer."""
-    model, tokenizer = load_model(model_of(place), "AutoModelForMaskedLM", f"{place!r} is not a masked language model")
+    source, problem = model_of(place), f"{place!r} is not a masked language model"
+    refuse_unknown_model(source, problem)
+    model, tokenizer = load_model(source, "AutoModelForMaskedLM", problem)
     if tokenizer.mask_token_id is None:
-        raise UserError(f"{place!r} is not a masked language model: its tokenizer has no mask token")
+        raise UserError(f"{problem}: its tokenizer has no mask token")
     return model, tokenizer

@@ -34,7 +34,7 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
     wanted = settings.unlabelled
     assert wanted is not None  # without this section there are no such texts
     path = wanted.path or settings.path
-    rows = read_rows(settings, path, wanted.split, wanted.limit, with_labels=False)
+    rows = read_rows(settings, path, wanted.split, wanted.limit, with_labels=False, key="finetune.unlabelled")
     known = {text for examples in labelled for text in whole_texts(examples)}
     if wanted.held_out:
         place = held_out_place(wanted.held_out, settings.path)

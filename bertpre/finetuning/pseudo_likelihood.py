@@ -66,7 +66,7 @@ def score_tokens(
     for number, ids in enumerate(rows):
         row = template.fill(ids.tolist())[0]
         if len(row) > longest:
-            raise UserError(f"a text has {len(row)} tokens; the model reads {longest}")
+            raise UserError(f"a text has {len(row)} tokens, but the model reads {longest}: shorten it")
         copies = np.tile(row, (len(ids), 1))
         positions = np.arange(len(ids)) + first
         copies[np.arange(len(ids)), positions] = mask_id

@@ -40,13 +40,21 @@ class Rows:
             raise UserError(f"{self.place}: {who} {problem}")
 
 
-def read_rows(settings: "Finetune", path: str, split: str, limit: int | None = None, with_labels: bool = True) -> Rows:
+def read_rows(
+    settings: "Finetune",
+    path: str,
+    split: str,
+    limit: int | None = None,
+    with_labels: bool = True,
+    key: str = "finetune",
+) -> Rows:
     """Read and clean the rows of a split; `limit` rows are spread evenly over it, as it may be sorted by label.
 
-    Raises UserError if a column is missing, there are no rows, or a text is empty or not text.
+    `key` is the section of the recipe that names the path and the split; messages begin with it. Raises UserError if a
+    column is missing, there are no rows, or a text is empty or not text.
     """
-    place = f"finetune: {path} (split {split})"
-    ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [])
+    place = f"{key}: {path} (split {split})"
+    ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [], key)
     if limit is not None and limit < len(rows):
         kept = np.linspace(0, len(rows) - 1, limit).astype(int)
         ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
@@ -69,15 +77,15 @@ def read_rows(settings: "Finetune", path: str, split: str, limit: int | None = N
 
 
 def read_columns(
-    settings: "Finetune", path: str, split: str, label_columns: list[str]
+    settings: "Finetune", path: str, split: str, label_columns: list[str], key: str
 ) -> tuple[list[str], list[Row], list[str] | None]:
     """Ids and values of all rows, and the dataset's own class names; `split` may join several splits with a +."""
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
-    columns = [(key, column) for key, column in named if column is not None]
-    columns += [("label_column", column) for column in label_columns]
+    columns = [(f"finetune.{name}", column) for name, column in named if column is not None]
+    columns += [("finetune.label_column", column) for column in label_columns]
     ids, rows, class_names = [], [], None
     for part in split.split("+"):
-        source = path, settings.name, part, "finetune"
+        source = path, settings.name, part, key
         table = open_glue(*source) or open_table(*source)
         part_rows = list(table.rows(columns))
         ids += [f"{part}/{number}" for number in range(len(part_rows))]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.errors import UserError
-from bertpre.finetuning.examples import Examples, read_examples, refuse_single_class, whole_texts
+from bertpre.finetuning.examples import Examples, read_examples, refuse_ids, refuse_single_class, whole_texts
 from bertpre.finetuning.pseudo_labels import read_unlabelled
 from bertpre.recipe import Finetune, Recipe
 
@@ -56,6 +56,8 @@ def read_parts(recipe: Recipe) -> Parts:
     """The parts of the training split, checked; None for a part that the recipe does not ask for."""
     settings = recipe.required_finetune
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
+    refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
+    refuse_ids(settings, training)
     if settings.test_fraction:
         training, test = set_aside(recipe, training)
     if is_validation_elsewhere(settings):
@@ -63,7 +65,6 @@ def read_parts(recipe: Recipe) -> Parts:
         validation = read_examples(settings, split, path=path, encoder=training.encoder)
     elif settings.validation_fraction:
         training, validation = split_off_validation(recipe, training)
-    refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
     return Parts(training, validation, test)
 
 
@@ -212,7 +213,8 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
             f"evaluate: the classifier is trained on {place[0]} (split {place[1]}); give other texts with "
             "evaluate.path or evaluate.split, or set a part aside with finetune.test_fraction=0.1"
         )
-    return read_examples(settings, place[1], recipe.evaluate.limit, path=place[0], encoder=parts.training.encoder)
+    encoder = parts.training.encoder
+    return read_examples(settings, place[1], recipe.evaluate.limit, path=place[0], encoder=encoder, key="evaluate")
 
 
 def place_of_test(recipe: Recipe) -> tuple[str, str]:

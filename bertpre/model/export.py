@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -33,7 +34,12 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
         commands = " or ".join(f"`bertpre {command} {run}`" for command in ("pretrain", "finetune"))
         raise UserError(f"{run} has no {only or 'model'}: run {commands} first")
     targets = (folder, folder / "classifier")
-    return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
+    try:
+        return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, not of what a file holds
+        raise UserError(f"{run}: a file of a model is damaged: {first_line(error)}") from None
 
 
 def export_model(source: Path, to: str | None, target: Path) -> float:

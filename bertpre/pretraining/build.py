@@ -32,6 +32,7 @@ REMEDIES = Remedies(
     memory="lower training.phases.N.micro_batch_size (phases count from 0)",
     not_finite="lower training.learning_rate, lengthen training.warmup, or try training.precision=fp32",
     budget="training.budget",
+    compiler="set training.compile=false, or to auto to continue uncompiled",
 )
 
 
@@ -74,6 +75,7 @@ def build_pretraining_trainer(
         arithmetic=Arithmetic(
             dtype,
             compile=choose_compile(training.compile, accelerator.device) and not wants_shards(accelerator),
+            must_compile=training.compile is True,
             deterministic=choose_deterministic(training.deterministic, accelerator.device),
             max_grad_norm=training.max_grad_norm,
         ),

@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from bertpre.errors import UserError, first_line
+from bertpre.files import refuse_unknown_model
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.conversion import load_for_pretraining
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
@@ -33,9 +36,10 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     config, source = build_config(recipe, tokenizer), recipe.training.init
     if source is None:
         return BertPreForPreTraining(config)
+    refuse_unknown_model(model_of(source), "training.init")
     try:
         known = load_for_pretraining(model_of(source))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"training.init: {source!r} cannot be loaded: {first_line(error)}") from None
     if known.config.vocab_size != len(tokenizer):
         raise UserError(

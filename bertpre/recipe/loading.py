@@ -40,7 +40,8 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
         apply_override(values, override)
     for key, value in given.items():
         set_key(values, key, os.fspath(value) if isinstance(value, os.PathLike) else value)
-    return with_absolute_paths(validated(values, path.name))
+    place = path.name if path in shipped_recipes().values() else str(path)
+    return with_absolute_paths(validated(values, place))
 
 
 def stored_recipe(folder: Path, prefer_near: bool = False) -> Recipe:
@@ -101,10 +102,14 @@ class UniqueKeyLoader(yaml.SafeLoader):
     """A loader that refuses duplicate keys; PyYAML silently keeps the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {str(key)!r} is given twice", node.start_mark)
+        keys: list[Any] = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {str(key)!r} is given twice", key_node.start_mark
+                )
+            keys.append(key)
         return super().construct_mapping(node, deep)
 
 
@@ -163,6 +168,9 @@ def explain(error: ValidationError) -> Iterator[str]:
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
             yield f"unknown key {key!r}; {hint}"
+        elif mistake["type"] == "model_type":
+            given = repr(mistake["input"])
+            yield f"{key}: is a section, not a single value; set its keys: {key}.KEY=VALUE (given: {given})"
         elif mistake["type"] == "missing":
             yield f"key {key!r} is missing; set it in the file or with {key}=..."
         elif mistake["type"] == "value_error" and isinstance(mistake["input"], dict | Section):

@@ -6,7 +6,7 @@ The docstring under a field is its description: `bertpre show` prints it, and `r
 import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from bertpre.errors import UserError
 
@@ -22,13 +22,13 @@ Rate = Annotated[float, Field(gt=0)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 
-def check_duration(value: str) -> str:
-    """Return the duration as written; raises ValueError where `seconds` cannot read it."""
-    seconds(value)
-    return value
+def check_duration(value: object) -> str:
+    """Return the duration as written; raises ValueError where `seconds` cannot read it, such as a number alone."""
+    seconds(str(value))
+    return str(value)
 
 
-Duration = Annotated[str, AfterValidator(check_duration)]
+Duration = Annotated[str, BeforeValidator(check_duration)]
 
 
 class Section(BaseModel):
@@ -37,7 +37,7 @@ class Section(BaseModel):
     A message of a validator over several keys starts with one key of the section; loading puts the section before it.
     """
 
-    model_config = ConfigDict(extra="forbid", validate_default=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Source(Section):

@@ -27,6 +27,7 @@ class Arithmetic:
 
     dtype: torch.dtype = torch.float32
     compile: bool = False
+    must_compile: bool = False  # otherwise training continues uncompiled where torch.compile fails
     dynamic_shapes: bool = False  # compile one program for all lengths, not one for each
     deterministic: bool = False  # add gradients in a fixed order
     max_grad_norm: float = 1.0
@@ -49,7 +50,7 @@ class TrainingStep:
         self.model, self.optimizers = model.train(), optimizers  # from_pretrained leaves a model in evaluation mode
         self.is_sharded = is_sharded(model)  # its weights are held in fp32 and gathered in dtype
         self.working = WorkingCopy(model, torch.float32 if self.is_sharded else arithmetic.dtype)
-        self.is_compiled = arithmetic.compile
+        self.is_compiled, self.must_compile = arithmetic.compile, arithmetic.must_compile
         if self.is_compiled:
             self.working.model.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)

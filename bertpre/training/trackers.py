@@ -129,7 +129,10 @@ class WandbTracker:
     """A wandb run, offline without a key or a network; a resumed training continues the same wandb run."""
 
     def __init__(self, project: str, folder: Path, stage: str, config: dict[str, Any]) -> None:
+        if not os.environ.get("WANDB_MODE"):
+            os.environ.pop("WANDB_MODE", None)  # an empty one is an error in wandb's settings
         import wandb
+        from pydantic import ValidationError
 
         self.wandb, settings = wandb, {
             "project": project, "name": f"{folder.name}-{stage}", "dir": str(folder), "config": config,
@@ -139,6 +142,10 @@ class WandbTracker:
         }  # fmt: skip
         try:
             self.run = wandb.init(**settings)
+        except ValidationError as error:  # of an environment variable
+            wrong = error.errors()[0]
+            name, given = f"WANDB_{wrong['loc'][-1]}".upper(), wrong["input"]
+            raise UserError(f"{name}: {wrong['msg']} (given: {given!r})") from None
         except Exception as error:  # of many classes; none of them should end a training
             reason = first_line(error)
             logger.warning("wandb cannot be reached (%s): this run is logged offline in %s", reason, folder / "wandb")

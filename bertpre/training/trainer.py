@@ -1,5 +1,6 @@
 """The training loop: takes objects, knows no recipe."""
 
+import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from bertpre.training.signals import StopRequest, signal_name
 from bertpre.training.step import Arithmetic, TrainingStep
 from bertpre.training.step_log import StepLog
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Remedies:
@@ -32,6 +35,7 @@ class Remedies:
     memory: str = "use a smaller micro-batch"
     not_finite: str = "lower the learning rate, lengthen the warm-up or compute in fp32"
     budget: str = "the time budget"  # the name of what is too short
+    compiler: str = "turn it off"
 
 
 @dataclass
@@ -188,7 +192,11 @@ class Trainer:
         for batch in self.batches.source.largest():
             try:
                 self.training_step.dry_run(batch)
-            except RuntimeError as error:  # OutOfMemoryError is one
+            except RuntimeError as error:  # what torch.compile and a full memory raise
+                if is_compiler_fault(error):
+                    self.give_up_compiling(error)
+                    self.training_step.dry_run(batch)
+                    continue
                 if "memory" not in str(error):
                     raise
                 rows, length = batch["input_ids"].shape
@@ -196,6 +204,15 @@ class Trainer:
                     f"not enough memory for {rows} rows of {length} tokens in a forward and backward pass: "
                     f"{self.remedies.memory}; {first_line(error)}"
                 ) from None
+
+    def give_up_compiling(self, error: RuntimeError) -> None:
+        """Compute without torch.compile from now on, with a warning; raises UserError where it was asked for."""
+        fault = f"torch.compile fails ({first_line(error)})"
+        if self.training_step.must_compile:
+            raise UserError(f"{fault}: {self.remedies.compiler}") from None
+        torch.compiler.set_stance("force_eager")
+        if self.accelerator.is_main_process:
+            logger.warning("%s: training continues without it, more slowly", fault)
 
     def resume(self) -> None:
         """Continue from the newest checkpoint, if there is one."""
@@ -368,3 +385,10 @@ class Trainer:
             raise UserError(f"{what}, and no checkpoint is whole; {remedy}")
         self.log.output.show(f"{what}: back to step {self.progress.step}; step {error.step} will be skipped")
         self.prefetch()
+
+
+def is_compiler_fault(error: RuntimeError) -> bool:
+    """Whether torch.compile has failed, rather than what it compiles."""
+    from torch._dynamo.exc import TorchDynamoException  # slow to import, and imported already where it was raised
+
+    return isinstance(error, TorchDynamoException)

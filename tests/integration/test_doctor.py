@@ -1,5 +1,6 @@
 """`bertpre doctor`: reports on the machine, repeats the audit, finds damage, and writes nothing."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,17 @@ def test_a_batch_larger_than_the_corpus_is_reported(tiny_run: Path) -> None:
     data = PretrainingData(recipe, tokenizer, tiny_run / "data", Accelerator(cpu=True))
     found = [line for line in batch_lines(recipe, data) if line.startswith("! a step takes more pairs than the corpus")]
     assert len(found) == len(recipe.training.phases)
+
+
+def test_a_missing_compiler_is_reported_once(
+    tiny_run: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    doctor(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={tiny_run}", "training.compile=auto"]))
+    said = capsys.readouterr().out
+    assert said.count("torch.compile is off because") == 1
+    assert "the largest batches fit" in said
+    assert not [record for record in caplog.records if "torch.compile" in record.message]

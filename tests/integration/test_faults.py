@@ -14,6 +14,7 @@ import pytest
 from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
+from bertpre.training.trackers import WandbTracker
 from tests.helpers import (
     ROOT,
     at_step,
@@ -174,6 +175,21 @@ def test_wandb_resumes_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     runs = [path for path in (target / "wandb").iterdir() if path.name.startswith("offline-run-")]
     assert len(runs) == 2
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}
+
+
+def test_wandb_mode_may_be_empty_and_a_wrong_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    wandb.teardown()  # it reads the environment once
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "sometimes")
+    with pytest.raises(UserError, match="WANDB_MODE: Input should be 'online', 'offline'"):
+        WandbTracker("films", tmp_path, "pretrain", {})
+    monkeypatch.setenv("WANDB_MODE", "")
+    tracker = WandbTracker("films", tmp_path, "pretrain", {})
+    assert tracker.run.settings.mode == "offline"
+    tracker.close()
+    wandb.teardown()
 
 
 @pytest.mark.slow  # wandb tries for half a minute

@@ -2,9 +2,12 @@
 
 import io
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from huggingface_hub import constants
 from pyarrow.parquet import read_table
 
 from bertpre.recipe import load_recipe
@@ -65,6 +68,71 @@ def test_tables_and_a_classifier_below_a_pretrained_model(
     assert run_here("predict", tmp_path / "stock", *texts, "--json") == 0  # as `push` lays them out
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["label"] for row in printed] == [row["label"] for row in rows]
+
+
+def test_rows_without_text_are_left_out_and_counted(
+    tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "more.csv").write_text("text,number\nA fine film.,1\n,2\n<br />,3\nA dull one.,4\n")
+    assert run_here("predict", tiny_modern_run, "--file", tmp_path / "more.csv", "--json") == 0
+    said = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["A fine film.", "A dull one."]
+    assert said.err == "warning: --file: rows without text were left out: 2 (the first is row 2)\n"
+
+
+class CountingHub(ThreadingHTTPServer):
+    """A Hub without models; `asked` is what it was asked for."""
+
+    asked: list[str]
+
+
+class NotFound(BaseHTTPRequestHandler):
+    """Answers that there is no such repository."""
+
+    server: CountingHub
+
+    def do_HEAD(self) -> None:
+        self.server.asked.append(self.path)
+        self.send_response(404)
+        self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        """Keep the tests' output clean."""
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("predict nowhere hi", "nowhere"),
+        ("probe nobody/nowhere", "nobody/nowhere"),
+        ("prepare own-text corpus.path=texts/all", "texts/all"),  # a folder's name that looks like a Hub id
+    ],
+)
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_a_missing_model_is_looked_for_here_and_once_on_the_hub(
+    command: str,
+    name: str,
+    is_reachable: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with CountingHub(("127.0.0.1", 0), NotFound) as hub:
+        hub.asked = []
+        Thread(target=hub.serve_forever, daemon=True).start()
+        nobody_listens = "http://127.0.0.1:9"
+        endpoint = f"http://127.0.0.1:{hub.server_port}" if is_reachable else nobody_listens
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        assert run_here(*command.split()) == 2
+        hub.shutdown()
+    said = capsys.readouterr().err
+    assert f"there is no folder {name!r}, and the Hub " in said
+    assert ("of this name (status 404)" if is_reachable else "cannot be reached") in said
+    assert len(hub.asked) == is_reachable
 
 
 @pytest.mark.parametrize(

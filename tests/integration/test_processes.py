@@ -138,6 +138,8 @@ def test_two_processes_report_a_mistake_once(tiny_modern_run: Path, tmp_path: Pa
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert "unknown key 'training.max_step'; did you mean 'training.max_steps'?" in errors[0]
+    assert done.stderr.count("Traceback") == 1, done.stderr  # accelerate's own, which its option -q leaves out
+    assert "ChildFailedError" not in done.stderr
     assert not (target / "checkpoints").exists()
 
 

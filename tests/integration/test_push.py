@@ -34,6 +34,7 @@ class FakeHub(ThreadingHTTPServer):
         self.created: list[dict] = []
         self.large: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
+        self.is_full = False
 
     def commit(self, lines: list[dict]) -> None:
         """Take a commit: small files come inside it, large ones were put before."""
@@ -67,6 +68,10 @@ class FakeHubHandler(BaseHTTPRequestHandler):
         self.answer({"error": "Repository not found"}, 404)
 
     def do_PUT(self) -> None:
+        if self.server.is_full:
+            self.body()
+            self.answer({"error": "Storage quota exceeded"}, 402)
+            return
         self.server.large[self.path.removeprefix("/large/")] = self.body()
         self.answer({})
 
@@ -181,6 +186,13 @@ def test_refusals_name_the_remedy(tiny_run: Path, hub: FakeHub, monkeypatch: pyt
     assert "cannot be reached" in refusal("someone/tiny", endpoint="http://127.0.0.1:9")  # nobody listens at port 9
     assert "unset it" in refusal("someone/tiny", offline=True)
     assert "404, the fake Hub has no /api/models/someone/other/preupload" in refusal("someone/other")
+    assert not hub.files
+
+
+def test_a_failed_upload_is_one_message(tiny_run: Path, hub: FakeHub) -> None:
+    hub.is_full = True
+    with pytest.raises(UserError, match=r"uploading 'model.safetensors' to the Hub. 402, Storage quota exceeded; .*un"):
+        push(str(tiny_run), "someone/tiny", private=False, only="encoder")
     assert not hub.files
 
 

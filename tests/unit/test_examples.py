@@ -99,8 +99,14 @@ def test_the_recipe_may_reorder_the_datasets_names(tmp_path: Path) -> None:
     assert (read.classes, read.labels.tolist()) == (("ham", "spam"), [1, 0])
     other = ["spam", "fine", "doubtful"]
     assert read_examples(Finetune(path=path, label_names=other), "train").labels.tolist() == [0, 1]
-    with pytest.raises(UserError, match=r"label_names \(ham, junk\) mixes the dataset's names \(spam, ham, unsure\)"):
+    with pytest.raises(
+        UserError, match=r"label_names \(ham, junk\) does not match the dataset's names \(spam, ham, unsure\)"
+    ):
         read_examples(Finetune(path=path, label_names=["ham", "junk"]), "train")
+    with pytest.raises(
+        UserError, match=r"label_names \(one, two\) does not match the dataset's names \(spam, ham, uns"
+    ):
+        read_examples(Finetune(path=path, label_names=["one", "two"]), "train")
 
 
 def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_an_unknown_key_at_any_level_names_the_nearest_known_one(
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]") + "finetune: {path: sample}\n"
     message = mistake(tmp_path, text, override)
     assert f"unknown key {unknown!r}; did you mean {nearest!r}?" in message
-    assert message.startswith("recipe.yaml: ")
+    assert message.startswith(f"{tmp_path}/recipe.yaml: ")
 
 
 def test_a_key_without_a_near_match_lists_the_known_keys(tmp_path: Path) -> None:

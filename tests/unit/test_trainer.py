@@ -380,3 +380,27 @@ def test_should_stop_ends_the_training_early(tmp_path: Path) -> None:
     trainer.train()
     assert trainer.progress.step == 4
     assert (tmp_path / "checkpoints" / "step-00000004").exists()
+
+
+def test_a_compiler_that_fails_is_one_warning_or_one_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from torch._inductor import config
+
+    alone = toy_trainer(tmp_path / "eager", 3)
+    alone.train()
+    torch.compiler.reset()
+    try:
+        with config.patch({"cpp.cxx": (None, "/bin/false"), "force_disable_caches": True}):
+            required = Arithmetic(compile=True, must_compile=True)
+            with pytest.raises(UserError, match=r"^torch.compile fails \(.*\): turn it off$"):
+                toy_trainer(tmp_path / "required", 3, arithmetic=required).train()
+            trainer = toy_trainer(tmp_path / "auto", 3, arithmetic=Arithmetic(compile=True))
+            trainer.train()
+    finally:
+        torch.compiler.set_stance("default")
+        torch.compiler.reset()
+    own = [record.message for record in caplog.records if record.name.startswith("bertpre")]
+    assert [message.partition(" (")[0] for message in own] == ["torch.compile fails"]
+    for weight, expected in zip(
+        trainer.training_step.model.parameters(), alone.training_step.model.parameters(), strict=True
+    ):
+        assert torch.equal(weight, expected)
