@@ -71,7 +71,7 @@ class BertPrePreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True  # Trainer passes its count of labels and leaves the scale of the loss to the model
     _keys_to_ignore_on_load_missing = [r"embeddings\.second_segment$"]  # absent from ModernBERT's weights: it is 0
-    _keys_to_ignore_on_load_unexpected = [r"^bert\.pooler\.", r"^cls\."]  # heads of pretraining, in classes without them
+    _keys_to_ignore_on_load_unexpected = [r"^bert\.pooler\.", r"^cls\."]  # heads of pretraining
     _input_embed_layer = "word_embeddings"
     _supports_sdpa = True
     _supports_flash_attn = True
