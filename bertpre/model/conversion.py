@@ -248,10 +248,11 @@ def _check_architecture(model: PreTrainedModel, wanted: str, alternative: str) -
 
 
 def _counterpart(model: PreTrainedModel, table: Classes) -> type[PreTrainedModel]:
-    if type(model) not in table:
-        known = ", ".join(source.__name__ for source in table)
-        raise ValueError(f"{type(model).__name__} has no counterpart; convert one of: {known}")
-    return table[type(model)]
+    counterparts = {source.__name__: target for source, target in table.items()}
+    name = type(model).__name__.removeprefix("FSDP")  # fully_shard makes a class of its own
+    if name not in counterparts:
+        raise ValueError(f"{name} has no counterpart; convert one of: {', '.join(counterparts)}")
+    return counterparts[name]
 
 
 def _require(condition: bool, reason: str) -> None:

@@ -201,6 +201,18 @@ def test_bertpre_reads_its_own_classes_bit_for_bit(
     assert all(torch.equal(again.state_dict()[name], weight) for name, weight in weights.items())
 
 
+def test_gathered_weights_of_a_sharded_model_are_saved(
+    saved: dict[Any, tuple[PreTrainedModel, Path]], tmp_path: Path
+) -> None:
+    model, folder = saved["bert", "nsp", "model"]
+    sharded = tiny_model("bert", "nsp", "model", model.config.vocab_size)
+    sharded.__class__ = type(f"FSDP{type(model).__name__}", (type(model),), {})  # as fully_shard does
+    torch.nn.init.zeros_(sharded.bert.pooler.dense.weight)  # the process's own part
+    save_model(sharded, AutoTokenizer.from_pretrained(folder), tmp_path / "model", 64, weights=model.state_dict())
+    for file in ("model.safetensors", "config.json"):
+        assert (tmp_path / "model" / file).read_bytes() == (folder / file).read_bytes()
+
+
 def test_a_stock_model_from_elsewhere_keeps_its_class(
     saved: dict[Any, tuple[PreTrainedModel, Path]], tmp_path: Path
 ) -> None:
