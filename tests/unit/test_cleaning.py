@@ -68,7 +68,8 @@ PARAGRAPHS = [
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_wrapped_lines_are_joined(width: int, end: str) -> None:
     wrapped = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in PARAGRAPHS)
-    assert clean_text(wrapped.replace("\n", end)) == "\n".join(PARAGRAPHS)
+    with_list = f"{wrapped}\n\n- flour\n- milk\n"
+    assert clean_text(with_list.replace("\n", end)) == "\n".join([*PARAGRAPHS, "- flour", "- milk"])
     assert clean_text(textwrap.fill(PARAGRAPHS[0], width)) == PARAGRAPHS[0]
 
 
