@@ -1,11 +1,14 @@
 """Every parameter belongs to one optimizer, one group and one rate; short types do not lose small steps."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
 from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification
-from bertpre.training.optimizer import Lamb, build_optimizers, set_learning_rate
+from bertpre.runtime import has_native_bf16
+from bertpre.training.optimizer import Lamb, Muon, build_optimizers, set_learning_rate
 from bertpre.training.precision import LossScale, WorkingCopy
 
 
@@ -67,6 +70,37 @@ def test_muon_takes_the_matrices_inside_the_layers_and_no_embedding_or_head(arch
 def test_muon_has_its_own_weight_decay() -> None:
     adamw, muon = build_optimizers(tiny_model(), "muon", 1e-3, 0.01, muon_weight_decay=0.3)
     assert [group["weight_decay"] for group in (*adamw.param_groups, *muon.param_groups)] == [0.01, 0.0, 0.3]
+
+
+def after_muon(build: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> list[torch.Tensor]:
+    """A wide, a tall and a square matrix after five steps on fixed gradients."""
+    generator = torch.Generator().manual_seed(0)
+    weights = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((8, 24), (24, 8), (16, 16))]
+    optimizer = build(weights)
+    for _ in range(5):
+        for weight in weights:
+            weight.grad = torch.randn(weight.shape, generator=generator)
+        optimizer.step()
+    return [weight.data for weight in weights]
+
+
+def test_muon_in_bf16_is_torchs_bit_for_bit() -> None:
+    ours = after_muon(lambda weights: Muon(weights, lr=0.02, weight_decay=0.1, dtype=torch.bfloat16))
+    theirs = after_muon(lambda weights: torch.optim.Muon(weights, lr=0.02, weight_decay=0.1, momentum=0.95))
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_muon_in_fp32_differs_from_bf16_by_rounding() -> None:
+    exact = after_muon(lambda weights: Muon(weights, lr=0.02, weight_decay=0.1, dtype=torch.float32))
+    short = after_muon(lambda weights: Muon(weights, lr=0.02, weight_decay=0.1, dtype=torch.bfloat16))
+    for one, other in zip(exact, short, strict=True):
+        assert not torch.equal(one, other)
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-3)  # five steps of about 0.02 each
+
+
+def test_muon_computes_in_bf16_only_where_that_is_native() -> None:
+    muon = build_optimizers(tiny_model(), "muon", 1e-3, 0.01)[1]
+    assert muon.dtype == (torch.bfloat16 if has_native_bf16(torch.device("cpu")) else torch.float32)
 
 
 def test_frozen_parameters_are_left_out() -> None:
