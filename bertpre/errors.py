@@ -17,6 +17,6 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     return reason(error) if isinstance(error, OSError) else f"{first_line(error)}; save it as UTF-8"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
