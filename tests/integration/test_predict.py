@@ -140,7 +140,7 @@ def test_a_missing_model_is_looked_for_here_and_once_on_the_hub(
     [
         (["{run}", "--file", "/no/such/file"], "cannot be read as text"),
         (["{run}", "--file", "/dev/null"], "no text to predict"),
-        (["/no/such/model", "text"], "is not a fine-tuned text classifier"),
+        (["/no/such/model", "text"], "there is no folder '/no/such/model', and that is not a Hub id"),
         (["{run}/tokenizer", "text"], "is not a fine-tuned text classifier"),
         (["{run}/model", "text"], "its files lack 2 of the model's weights, classifier.bias among them"),
     ],
