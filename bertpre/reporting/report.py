@@ -13,7 +13,7 @@ from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.evaluation import evaluation_sections, overlap_text
 from bertpre.reporting.page import image, new_figure, page, table, to_png
-from bertpre.run_directory import read_manifest, read_results
+from bertpre.run_directory import read_json, read_manifest, read_results
 
 # What an MLM loss is held against, in the order of its importance; runs of before 2026-11-23 have the entropy only.
 REFERENCES = {"context_free_loss": "context-free loss", "unigram_entropy": "unigram entropy"}
@@ -174,12 +174,12 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
         lines += [
             f"  Label texts:        {program()} predict {run} {texts}",
             "  Load in Python:     from transformers import pipeline",
-            f'                      classify = pipeline("{task}", "{folder / "finetuned"}", trust_remote_code=True)',
+            f'                      classify = pipeline("{task}", {loading(folder / "finetuned")})',
         ]
     else:
         lines += [
             "  Load in Python:     from transformers import pipeline",
-            f'                      fill = pipeline("fill-mask", "{folder / "model"}", trust_remote_code=True)',
+            f'                      fill = pipeline("fill-mask", {loading(folder / "model")})',
         ]
     if recipe.corpus is not None and recipe.corpus.path == "sample":
         lines += [
@@ -187,6 +187,12 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
             f"                      {program()} run my.yaml corpus.path='notes/**/*.txt' finetune.path=labels.csv",
         ]
     return lines
+
+
+def loading(model: Path) -> str:
+    """The arguments with which transformers loads a model's folder; one with code of its own needs permission."""
+    has_code = "auto_map" in read_json(model / "config.json")
+    return f'"{model}"{", trust_remote_code=True" if has_code else ""}'
 
 
 def fillings(results: dict[str, Any]) -> str:

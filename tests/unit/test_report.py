@@ -156,13 +156,15 @@ def test_pairs_without_a_label_have_no_accuracy() -> None:
     assert "NSP accuracy" not in dict(headline_rows(found))
 
 
-def test_the_next_commands_suit_the_run() -> None:
+def test_the_next_commands_suit_the_run(tmp_path: Path) -> None:
     lines = "\n".join(next_lines(Path("runs/my films"), load_recipe("quickstart")))
     assert "bertpre predict 'runs/my films' \"A fine film.\"" in lines
-    assert 'pipeline("text-classification", "runs/my films/finetuned", trust_remote_code=True)' in lines
+    assert 'pipeline("text-classification", "runs/my films/finetuned")' in lines
     assert "bertpre init own-text my.yaml" in lines
-    lines = "\n".join(next_lines(Path("runs/own"), load_recipe("own-text", ["corpus.path=x.txt", "finetune=null"])))
-    assert 'pipeline("fill-mask", "runs/own/model", trust_remote_code=True)' in lines
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"auto_map": {}}')
+    lines = "\n".join(next_lines(tmp_path, load_recipe("own-text", ["corpus.path=x.txt", "finetune=null"])))
+    assert f'pipeline("fill-mask", "{tmp_path / "model"}", trust_remote_code=True)' in lines
     assert "predict" not in lines and "init" not in lines
 
 
