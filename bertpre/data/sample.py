@@ -38,18 +38,20 @@ T = TypeVar("T")
 
 SPLITS = ("train", "test", "unsupervised", "articles")
 CLASSES = ("negative", "positive")  # of the labels 0 and 1
-DEFAULT_SIZES = {"train": 6000, "test": 1000, "unsupervised": 7000, "articles": 2000}
+DEFAULT_SIZES = {"train": 8000, "test": 1000, "unsupervised": 7000, "articles": 2000}
 WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("sample_words.json").read_text(encoding="utf-8"))
 
 # Kinds of reviews. Pretraining needs long documents: two segments of one document make a pair, and fill a row.
-SHARES = {"plain": 0.45, "brief": 0.2, "full": 0.35}
+SHARES = {"plain": 0.6, "brief": 0.2, "full": 0.2}
 UNSUPERVISED_SHARES = {"plain": 0.1, "brief": 0.2, "full": 0.7}
 # Shares of direct, negated and contrasting opinions. If the first two were equal, single words would not predict the
-# label at all; with these shares a bag of words reaches an accuracy of about 80 %.
-MIX = {"direct": 0.54, "negated": 0.25, "contrasting": 0.21}
+# label at all; with these shares a bag of words reaches an accuracy of about 80 %. Full reviews have several opinions.
+MIX = {"direct": 0.65, "negated": 0.2, "contrasting": 0.15}
+FULL_MIX = {"direct": 0.5, "negated": 0.27, "contrasting": 0.23}
 REMARK_SHARE, EXCLAMATION_SHARE, FRAGMENT_SHARE = 0.35, 0.2, 0.5  # of the opinions; the last two in plain reviews
 FILM_SHARE = 0.25  # of the judgements that name a part of the film: those of the film as a whole
 OWN_SHARE, PREDICATIVE_SHARE, DEGREE_SHARE = 0.3, 0.1, 0.2  # of the adjectives: of one part only; ...; with "very"
+SENTENCES, WORD_SKEW = ("opinions", "fragments", "remarks", "exclamations"), 1.6
 BREAK_SHARE = 0.05  # of the gaps between sentences
 KINDS = {  # the list of words that the ending of a slot asks for
     "n": "nouns", "f": "feelings", "q": "qualities", "ly": "adverbs", "er": "comparatives", "est": "superlatives",
@@ -109,9 +111,9 @@ def normalize(text: str) -> str:
 
 def write_review(facts: "Facts", label: int, kind: str) -> str:
     """A review with this opinion of an invented film."""
-    rng, reviewer = facts.rng, Reviewer(facts, label)
+    rng, reviewer = facts.rng, Reviewer(facts, label, kind)
     if kind == "plain":
-        return type_quickly(rng, " ".join(reviewer.opinions(1 + int(4.5 * rng.random() ** 1.5), is_plain=True)))
+        return type_quickly(rng, " ".join(reviewer.opinions(1 + int(4.5 * rng.random() ** 1.5))))
     if kind == "brief":
         opening = fill(pick(rng, WORDS["brief_openings"]), facts)
         return " ".join([opening, *reviewer.opinions(1 + int(rng.random() * 4))])
@@ -142,21 +144,22 @@ class Reviewer:
 
     facts: "Facts"
     label: int
+    kind: str
     pools: dict[str, list[Any]] = field(default_factory=dict)
 
-    def opinions(self, count: int, is_plain: bool = False) -> list[str]:
+    def opinions(self, count: int) -> list[str]:
         """Opinions that all agree with the label; each is a sentence, or two short ones."""
-        return [self.opinion(is_plain) for _ in range(count)]
+        return [self.opinion() for _ in range(count)]
 
-    def opinion(self, is_plain: bool) -> str:
-        """An exclamation, a remark or a judgement."""
-        rng, name = self.facts.rng, CLASSES[self.label]
+    def opinion(self) -> str:
+        """An exclamation, a remark, a fragment or an opinion."""
+        rng, name, is_plain = self.facts.rng, CLASSES[self.label], self.kind == "plain"
         if is_plain and rng.random() < EXCLAMATION_SHARE:
             return self.fill(self.next(f"exclamations/{name}"))
         if rng.random() < REMARK_SHARE:
             return self.fill(self.next(f"remarks/{name}"))
-        kind = "fragments" if is_plain and rng.random() < FRAGMENT_SHARE else "opinions"
-        return self.fill(self.next(f"{kind}/{draw_key(rng, MIX)}"))
+        form = "fragments" if is_plain and rng.random() < FRAGMENT_SHARE else "opinions"
+        return self.fill(self.next(f"{form}/{draw_key(rng, FULL_MIX if self.kind == 'full' else MIX)}"))
 
     def fill(self, template: str) -> str:
         """A template with its words of opinion, and with one part of the film or two."""
@@ -209,7 +212,9 @@ class Reviewer:
                 items = items[key]
             self.pools[path] = list(items)
         pool = self.pools[path]
-        return pool.pop(int(self.facts.rng.random() * len(pool)))
+        # Everyday words stand first in their lists, and are as common as they are in reviews.
+        skew = 1 if path.startswith(SENTENCES) else WORD_SKEW
+        return pool.pop(int(self.facts.rng.random() ** skew * len(pool)))
 
 
 def write_article(facts: "Facts") -> str:
