@@ -103,7 +103,7 @@ def test_paths_into_a_run_follow_it(project: Path, tmp_path: Path) -> None:
     (project / "runs/x/recipe.yaml").write_text(
         (project / "runs/x/recipe.yaml").read_text().replace("runs/z", "runs/x")
     )
-    moved = (project / "runs/x").rename(tmp_path / "y")
+    moved = shutil.copytree(project / "runs/x", tmp_path / "y")  # the original is still there
     recipe = load_recipe(str(moved))
     assert (recipe.tokenizer.path, recipe.evaluate.path) == (f"{moved}/tokenizer", f"{moved}/test.csv")
 
