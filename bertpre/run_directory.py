@@ -32,9 +32,8 @@ FIRST_READER = {  # the first stage that reads a section: once it began, the sec
     "finetune": "finetune", "evaluate": "evaluate",
 }  # fmt: skip
 FREE = (  # these keys do not affect the trained weights and may change at any time; pretraining checks data.path's data
-    "data.path",
     "training.log_every", "training.wandb_project", "training.tensorboard", "training.price_per_hour",
-    "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
+    "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every", "data.path",
 )  # fmt: skip
 SHAPING = ("corpus.", "tokenizer.", "pairs.validation_fraction")  # keys that the prepared data depends on
 P = ParamSpec("P")
