@@ -77,7 +77,7 @@ def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> N
     stock_model("bert", len(tokenizer)).save_pretrained(tmp_path / "stock")
     stock_model("bert", len(tokenizer) + 64).save_pretrained(tmp_path / "larger")
     mistakes = [
-        (tmp_path / "missing", {}, "training.init: '.*missing' cannot be loaded"),
+        (tmp_path / "missing", {}, "training.init: there is no folder '.*missing'"),
         (tmp_path / "larger", {}, "this run's tokenizer .*: prepare with tokenizer.path="),
         (tmp_path / "stock", {"num_hidden_layers": 3}, "has other sizes: set model.num_hidden_layers=2"),
     ]
