@@ -138,7 +138,7 @@ class Table:
 
         names = [name for _, name in columns]
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
-            found = list(self.data.column_names or next(self.data.iter(batch_size=1)))  # of no row: StopIteration
+            found = list(self.data.column_names or next(self.data.iter(batch_size=1), ()))
             for argument, name in columns:
                 if not found:
                     raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")

@@ -22,7 +22,7 @@ from bertpre.data.store import open_shards, read_store_manifest, read_token_coun
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 
-TEXTS = [document.text for document in sample.generate("train", 120)]
+TEXTS = [document.text for document in sample.generate("articles", 120)]
 OPTIONS = TokenizerOptions(vocab_size=512, lowercase=True, max_length=64)
 
 

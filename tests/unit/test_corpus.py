@@ -186,7 +186,7 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("zero.csv", b"", "No columns to parse"),
-        ("zero.jsonl", b"", "it is empty"),
+        ("zero.jsonl", b"", "is empty"),
         ("header.csv", b"text,label\n", "is empty: it holds no row of text"),
         ("broken.jsonl", b"{not json\n", "cannot be read: JSON parse error"),
         ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read"),
