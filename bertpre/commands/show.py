@@ -44,6 +44,8 @@ def print_shipped() -> None:
     print("bertpre show NAME        every key of a recipe, its value and its meaning")
     print("bertpre init NAME FILE   a copy to edit")
     print("bertpre run NAME         run it")
+    print()
+    print(f"Configurations for accelerate launch --config_file: {file.parent / 'accelerate'}")
 
 
 def purpose(file: Path) -> str:
