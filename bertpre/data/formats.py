@@ -42,7 +42,7 @@ def recognize(file: str) -> str:
         text = codecs.getincrementaldecoder("utf-8")().decode(head).lstrip()  # the last character may be cut
     except UnicodeDecodeError:
         return BINARY
-    if "\0" in text:
+    if "\0" in text or head.startswith(b"PK\x03\x04"):  # a zip archive, such as a Word file
         return BINARY
     if not text:
         return TEXT if head else EMPTY

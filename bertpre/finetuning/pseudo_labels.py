@@ -73,6 +73,7 @@ def encode_with_pseudo_labels(
         if file is not None:
             content = io.BytesIO()
             np.save(content, pseudo_labels)
+            file.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(file, content.getvalue())
     assert settings.unlabelled is not None  # without this section there are no such texts
     own, further = labelled(settings.max_length), others(settings.unlabelled.max_length or settings.max_length)

@@ -49,15 +49,11 @@ def checkpoint_folder(recipe: Recipe) -> Path:
 
 
 def open_checkpoints(recipe: Recipe, accelerator: Accelerator, parts: list[Examples]) -> Path:
-    """The folder of the checkpoints, emptied where they are of another recipe or of other examples."""
-    folder = checkpoint_folder(recipe)
-    kept, fingerprint = folder / "fingerprint", recipe_fingerprint(recipe) + examples_fingerprint(parts)
-    if accelerator.is_main_process:
-        if folder.exists() and not (kept.exists() and kept.read_text() == fingerprint):
-            print("finetune: the recipe or the texts have changed since the interruption; starting from scratch")
-            shutil.rmtree(folder)
-        folder.mkdir(exist_ok=True)
-        write_text(kept, fingerprint)
+    """The folder of this recipe's checkpoints on these examples; those of another recipe or of others are removed."""
+    folder = checkpoint_folder(recipe) / (recipe_fingerprint(recipe) + examples_fingerprint(parts))
+    if accelerator.is_main_process and folder.parent.exists() and not folder.exists():
+        print("finetune: the recipe or the texts have changed since the interruption; starting from scratch")
+        shutil.rmtree(folder.parent)
     accelerator.wait_for_everyone()
     return folder
 
@@ -91,7 +87,8 @@ def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
         save_model(classifier.model, classifier.tokenizer, folder, readable_length(classifier.model))
         if has_several:
             write_text(folder / FIGURES, json.dumps({"recipe": fingerprint, "figures": metrics}, indent=2))
-            shutil.rmtree(checkpoint_folder(recipe) / str(seed), ignore_errors=True)
+            if tuning.checkpoints is not None:
+                shutil.rmtree(tuning.checkpoints / str(seed), ignore_errors=True)
     tuning.accelerator.wait_for_everyone()
     return metrics
 

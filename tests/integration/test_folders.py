@@ -41,7 +41,7 @@ CASES = [
     (architecture, kind, head) for architecture in ("bert", "modern") for kind in ("nsp", "none") for head in HEADS
 ]
 WITHOUT_BERTPRE = """
-import json, sys
+import json, sys, tempfile
 sys.modules["bertpre"] = None  # importing it fails, as where it is not installed
 import torch, transformers
 from transformers import AutoModel, AutoTokenizer, pipeline
@@ -65,10 +65,11 @@ for folder, (auto_class, task, trust) in folders.items():
         "logits": [values.tolist() for values in logits], "answer": str(answer),
     }
     if trust:  # what is saved of it loads in the same way
-        model.save_pretrained(folder + "-again")
-        again = getattr(transformers, auto_class).from_pretrained(folder + "-again", **options).eval()
+        copied = tempfile.mkdtemp() + "/again"
+        model.save_pretrained(copied)
+        again = getattr(transformers, auto_class).from_pretrained(copied, **options).eval()
         assert all(again.state_dict()[name].equal(value) for name, value in model.state_dict().items())
-        assert type(AutoModel.from_pretrained(folder + "-again", **options)).__name__ == type(encoder).__name__
+        assert type(AutoModel.from_pretrained(copied, **options)).__name__ == type(encoder).__name__
         try:
             getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=False)
         except ValueError:

@@ -169,7 +169,7 @@ def test_padding_and_truncation_of_a_given_tokenizer_are_ignored(prepare: Prepar
 
 
 def test_a_corpus_that_changed_between_two_attempts_is_cleaned_again(prepare: Prepare, tmp_path: Path) -> None:
-    texts = [document.text for document in sample.generate("train", 60)]
+    texts = [document.text for document in sample.generate("articles", 60)]
     file = write_documents(tmp_path / "a.jsonl", texts)
     (tmp_path / "again").mkdir()
     with pytest.raises(UserError, match="pairs.validation_fraction: corpus: .* leaves fewer than two documents"):
@@ -228,7 +228,7 @@ def test_a_file_can_be_held_out(prepare: Prepare, tmp_path: Path) -> None:
 
 
 def test_near_duplicates_are_dropped_by_choice(prepare: Prepare, tmp_path: Path) -> None:
-    texts = [document.text for document in sample.generate("train", 80)]
+    texts = [document.text for document in sample.generate("articles", 80)]
     near = [f"{text} The end, said somebody." for text in texts[:30]]
     file = write_documents(tmp_path / "texts.jsonl", texts + near + texts[:5])
     source = f"corpus.path={file}", "corpus.split=train", "prepare.workers=1"

@@ -63,14 +63,14 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
             check_recipe(arguments)
 
 
-def test_every_launched_script_exists_and_parses() -> None:
-    launched = [words for words in arguments_of("accelerate") if any(word.endswith(".py") for word in words)]
+def test_every_launched_module_exists_and_parses() -> None:
+    launched = [words for words in arguments_of("accelerate") if "-m" in words]
     assert launched
     for arguments in launched:
-        place = next(number for number, word in enumerate(arguments) if word.endswith(".py"))
-        script, rest = arguments[place], arguments[place + 1 :]
-        assert (ROOT / script).is_file()
-        parse([script.removesuffix(".py"), *rest])
+        place = arguments.index("-m") + 1
+        module, rest = arguments[place], arguments[place + 1 :]
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
+        parse([module.removeprefix("bertpre."), *rest])
         check_recipe(rest)
 
 

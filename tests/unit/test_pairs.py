@@ -138,7 +138,9 @@ def test_truncation_removes_from_the_front_as_often_as_from_the_back() -> None:
 @pytest.fixture(scope="module")
 def embedded() -> Shard:
     """Words of the embedded corpus as tokens; every sentence ends with token 1 or 2."""
-    texts = [clean_text(document.text) for part in ("unsupervised", "articles") for document in sample.generate(part, 800)]
+    texts = [
+        clean_text(document.text) for part in ("unsupervised", "articles") for document in sample.generate(part, 800)
+    ]
     lengths = [[len(sentence.split()) for sentence in split_sentences(text)] for text in texts]
     sentences, documents = offsets(lengths)
     tokens = np.full(sentences[-1], 7)

