@@ -1,7 +1,7 @@
 """bertpre: pretrain a BERT from raw text to a fine-tuned, Hub-ready encoder.
 
     run = bertpre.run("quickstart", output_dir="runs/first")    # every stage; or bertpre.open_run("runs/first")
-    run.classifier(["A fine film."])
+    run.classifier(["A wonderful film."])
 
 `bertpre.data` has the data pipeline and `bertpre.model` the models, for a loop of your own or transformers' Trainer.
 Importing bertpre imports nothing heavy: the names below are loaded on first use.

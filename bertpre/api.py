@@ -65,7 +65,7 @@ class Run:
 
     @cached_property
     def classifier(self) -> "TextClassifier":
-        """The fine-tuned model: `run.classifier(["A fine film."])`."""
+        """The fine-tuned model: `run.classifier(["A wonderful film."])`."""
         from bertpre.finetuning.loading import load_any_classifier
 
         self.part("finetuned")

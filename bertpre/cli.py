@@ -220,7 +220,7 @@ SECTIONS = {  # of `bertpre --help`
     "Use and share": (
         Command("predict", "predict:predict", a_model_and_texts,
                 "Print the label and its probability for each text.",
-                ('predict runs/quickstart "A fine film."', "predict runs/quickstart --file reviews.csv --json")),
+                ('predict runs/quickstart "A wonderful film."', "predict runs/quickstart --file reviews.csv --json")),
         Command("export", "export:export", a_run_to_export,
                 "Convert a run to stock Hugging Face folders or ONNX.",
                 ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),

@@ -170,7 +170,7 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
     run, lines = shlex.quote(str(folder)), ["", "Next"]
     if (tuning := recipe.finetune) is not None:
         task = "token-classification" if tuning.task == "tokens" else "text-classification"
-        texts = '"A fine film."' if tuning.text_pair_column is None else "--file pairs.csv"
+        texts = '"A wonderful film."' if tuning.text_pair_column is None else "--file pairs.csv"
         lines += [
             f"  Label texts:        {program()} predict {run} {texts}",
             "  Load in Python:     from transformers import pipeline",
