@@ -88,7 +88,7 @@ def refuse_unknown_model(name: str, place: str) -> None:
 
 
 def ask_hub(name: str, place: str, file: str, kind: Literal["model", "dataset"]) -> None:
-    """Raise UserError where the Hub has no such repository or cannot be reached; whether it has the file is no matter.
+    """Raise UserError where the Hub has no such repository or cannot be reached; it need not have the file.
 
     The Hub is asked once: its libraries would try for half a minute and more without a network.
     """

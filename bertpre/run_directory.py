@@ -93,7 +93,7 @@ def other_files(folder: Path) -> dict[Path, int]:
 
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     """Raise UserError where a key has changed that a finished or begun stage has read."""
-    # Of a project that was copied with its run, a path may mean the original's file or the copy's.
+    # In a project that was copied with its run, a path may mean the original's file or the copy's.
     one, other = (differences(stored_recipe(kept.parent, prefer_near), recipe) for prefer_near in (False, True))
     changed = [key for key in one if key in other]
     binding = [key for key in changed if key.split(".")[0] in FIRST_READER and key not in FREE]

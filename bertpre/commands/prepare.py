@@ -84,7 +84,7 @@ def take_over_tokenizer(recipe: Recipe, folder: Path) -> None:
     if config.get("model_max_length") != longest:
         config["model_max_length"] = longest
         write_text(target / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
-    print(f"prepare: uses {data}, which matches its checksums")
+    console.say(f"prepare: uses {data}, which matches its checksums")
 
 
 def refuse_impossible(recipe: Recipe) -> None:

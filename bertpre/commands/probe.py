@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def data_of(run: Path) -> Path:
-    """The prepared data of a run."""
-    recipe = load_run(run)[1]
-    return run / "data" if recipe.data.path is None else data_folder(recipe)
-
-
 def probe(
     model: str, texts: str | None = None, pairs: str | None = None, limit: int = 100, max_length: int = 128
 ) -> dict[str, Any]:
@@ -40,7 +34,7 @@ def probe(
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     max_length = min(max_length, readable_length(network) or max_length)
-    store = data_of(Path(model)) if (Path(model) / "recipe.yaml").exists() else None
+    store = data_folder(load_run(model)[1]) if (Path(model) / "recipe.yaml").exists() else None
     metrics: dict[str, Any] = {}
     if texts is not None or (store is not None and store.is_dir()):
         counts = np.zeros(len(tokenizer), dtype=np.int64)

@@ -187,3 +187,19 @@ def padded(rows: list[np.ndarray], length: int, value: int) -> np.ndarray:
 def in_slices(count: int, size: int) -> Iterator[slice]:
     """Consecutive slices of `size` that cover `count` items."""
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+def in_batches(lengths: np.ndarray, size: int, tokens: int | None) -> Iterator[slice]:
+    """Consecutive slices of `size` items at most, and of `tokens` tokens at most, padding included; of one at least.
+
+    The lengths (N,) ascend, so that the last of a slice is its longest.
+    """
+    start = 0
+    while start < len(lengths):
+        stop = start + 1
+        while stop < min(start + size, len(lengths)) and (
+            tokens is None or (stop + 1 - start) * lengths[stop] <= tokens
+        ):
+            stop += 1
+        yield slice(start, stop)
+        start = stop

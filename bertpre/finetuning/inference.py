@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 
 from bertpre.console import console, duration
 from bertpre.data.pairs import IGNORE_INDEX
-from bertpre.finetuning.encoding import EncodedExamples, collate, encode_examples, in_slices
+from bertpre.finetuning.encoding import EncodedExamples, collate, encode_examples, in_batches
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.scores import score
 from bertpre.finetuning.task import Task
@@ -21,6 +21,10 @@ from bertpre.runtime import choose_dtype, start_accelerator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+# What a batch may hold on a CPU: larger ones leave its caches (benchmarks/evaluation_batches.py).
+CPU_BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Classifier:
         order = np.argsort(lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
         found: list[tuple[int, np.ndarray]] = []
         start, total, done = time.perf_counter(), int(lengths[order].sum()), 0
-        for part in in_slices(len(order), self.batch_size):
+        most_tokens = CPU_BATCH_TOKENS if self.model.device.type == "cpu" else None
+        for part in in_batches(lengths[order], self.batch_size, most_tokens):
             indices = order[part]
             batch = collate(encoded, indices, int(lengths[indices].max()), self.tokenizer.pad_token_id)
             labels = batch.pop("labels")

@@ -166,7 +166,7 @@ def closing_lines(folder: Path, recipe: Recipe) -> list[str]:
 
 
 def next_lines(folder: Path, recipe: Recipe) -> list[str]:
-    """Commands and code that go on from a finished run."""
+    """Commands and code for the next steps after a finished run."""
     run, lines = shlex.quote(str(folder)), ["", "Next"]
     if (tuning := recipe.finetune) is not None:
         task = "token-classification" if tuning.task == "tokens" else "text-classification"

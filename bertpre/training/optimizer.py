@@ -81,7 +81,23 @@ def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
     return {key: layer_decay ** depth(key) for key in keys}
 
 
-class Muon(torch.optim.Muon):
+class WeightByWeight(torch.optim.Optimizer):
+    """An optimizer whose `update` changes one weight at a time."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update all weights that have a gradient."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self.update(weight, group)
+
+    def update(self, weight: Tensor, group: dict) -> None:
+        """Update one weight of a group."""
+        raise NotImplementedError
+
+
+class Muon(WeightByWeight, torch.optim.Muon):
     """torch's Muon, with the orthogonalisation in a chosen type; in bf16 the two are bit-identical.
 
     torch always computes it in bf16. A processor that emulates bf16 then spends 7.7 s on one step of a model that
@@ -91,14 +107,6 @@ class Muon(torch.optim.Muon):
     def __init__(self, params: list[nn.Parameter], lr: float, weight_decay: float, dtype: torch.dtype) -> None:
         super().__init__(params, lr=lr, weight_decay=weight_decay, momentum=0.95)
         self.dtype = dtype
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:
-        """Update all matrices that have a gradient."""
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self.update(weight, group)
 
     def update(self, weight: Tensor, group: dict) -> None:
         """Update one matrix: Nesterov momentum, orthogonalised, times the rate that fits the matrix's shape."""
@@ -124,7 +132,7 @@ def orthogonalise(matrix: Tensor, coefficients: tuple[float, float, float], step
     return wide.T if is_tall else wide
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(WeightByWeight):
     """Adam whose step for each weight has the norm of that weight, times the rate (You et al. 2020, algorithm 2).
 
     Groups without decay (biases and normalisations) take Adam's step unchanged, as in the authors' code.
@@ -135,15 +143,7 @@ class Lamb(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:
-        """Update all weights that have a gradient."""
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self.update(weight, group)
-
-    def update(self, weight: torch.Tensor, group: dict) -> None:
+    def update(self, weight: Tensor, group: dict) -> None:
         """Update one weight."""
         state, (beta1, beta2) = self.state[weight], group["betas"]
         if not state:

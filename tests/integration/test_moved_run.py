@@ -13,9 +13,9 @@ from tests.helpers import copy_run, run_here, tiny_values, tree_hash
 @pytest.fixture
 def moved(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run fine-tuned on `labels.csv`, moved to another folder; the current directory is a third, empty one."""
-    (tmp_path / "work").mkdir()
+    (tmp_path / "project").mkdir()
     (tmp_path / "third").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "project")
     rows = [f'"{document.text}",{CLASSES[document.label]}\n' for document in generate("train", 80)]
     Path("labels.csv").write_text("text,label\n" + "".join(row for row in rows if row.count('"') == 2))
     values = tiny_values(Path("run"))
@@ -60,7 +60,7 @@ def test_a_new_run_from_a_moved_one(moved: Path, tmp_path: Path) -> None:
     assert all(name.startswith("third/new/") for name in new)
     stored = yaml.safe_load(Path("new/recipe.yaml").read_text())
     assert stored["finetune"]["init"] == str(moved)
-    assert stored["finetune"]["path"] == f"{tmp_path}/work/labels.csv"
+    assert stored["finetune"]["path"] == f"{tmp_path}/project/labels.csv"
 
 
 @pytest.mark.slow

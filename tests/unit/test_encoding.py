@@ -13,6 +13,7 @@ from bertpre.finetuning.encoding import (
     collate,
     encode_examples,
     encodings_of_words,
+    in_batches,
     in_slices,
 )
 from tests.unit.test_examples import examples_of
@@ -98,6 +99,17 @@ def test_a_batch_is_padded_and_masked() -> None:
 def test_slices_cover_everything_once(count: int, size: int) -> None:
     items = list(range(count))
     assert [item for part in in_slices(count, size) for item in items[part]] == items
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "sizes"),
+    [(3, None, [3, 3, 2]), (64, 12, [4, 2, 1, 1]), (3, 12, [3, 2, 1, 1, 1]), (64, 1, [1] * 8), (64, 1000, [8])],
+)
+def test_batches_hold_so_many_examples_and_tokens_at_most(size: int, tokens: int | None, sizes: list[int]) -> None:
+    lengths = np.array([1, 2, 2, 3, 4, 6, 7, 20])
+    parts = list(in_batches(lengths, size, tokens))
+    assert [part.stop - part.start for part in parts] == sizes
+    assert [*range(8)] == [number for part in parts for number in range(part.start, part.stop)]
 
 
 def test_words_stay_separate_with_every_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
