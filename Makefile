@@ -2,10 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart check test test-slow test-oldest schema clean
+.PHONY: quickstart notebooks check test test-slow test-oldest schema clean
 
 quickstart: .venv/installed
 	$(BIN)/bertpre quickstart
+
+notebooks: .venv/installed-notebooks
+	$(BIN)/python notebooks/execute.py
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -31,6 +34,10 @@ schema: .venv/installed
 
 .venv/installed-test: .venv/installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	touch $@
+
+.venv/installed-notebooks: .venv/installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[notebooks]"
 	touch $@
 
 .venv/installed-dev: .venv/installed
