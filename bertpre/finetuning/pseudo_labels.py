@@ -120,7 +120,8 @@ class TokenNgrams:
         texts = np.broadcast_to(np.repeat(np.arange(len(rows)), [len(row) for row in rows]), found.shape)
         ones = np.ones(int(is_known.sum()), dtype=np.float32)
         matrix = csr_matrix((ones, (texts[is_known], columns[is_known])), shape=(len(rows), len(self.vocabulary)))
-        matrix.data[:] = 1  # repeated n-grams were added up
+        matrix.sum_duplicates()  # not every version of scipy has done it by now
+        matrix.data[:] = 1
         return matrix
 
 

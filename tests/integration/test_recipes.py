@@ -18,7 +18,9 @@ shipped = pytest.mark.parametrize("name", NAMES)
 
 
 def test_the_published_schema_is_current() -> None:
-    assert (ROOT / "recipes" / "schema.json").read_text(encoding="utf-8") == json_schema(), "run `make schema`"
+    published = (ROOT / "recipes" / "schema.json").read_text(encoding="utf-8")
+    # Compared as values: pydantic's versions write 0.0 or 0.
+    assert json.loads(published) == json.loads(json_schema()), "run `make schema`"
 
 
 def test_every_key_has_a_description() -> None:
