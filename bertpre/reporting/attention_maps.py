@@ -24,24 +24,28 @@ def attention_section(folder: Path, results: dict[str, Any]) -> str:
         tokens, weights = attention_weights(folder / "model", sentence)
     except (UserError, OSError, RuntimeError, ValueError) as error:  # a report is written without the picture
         return paragraph(f"The attention cannot be shown: {error}", "note")
-    count = len(weights)
-    layers = sorted(
-        {round(place * (count - 1) / max(min(MOST_LAYERS, count) - 1, 1)) for place in range(min(MOST_LAYERS, count))}
-    )
+    layers, count = shown_layers(len(weights)), len(weights)
+    top = float(weights[layers].max())
     maps = [
-        one_map(tokens, weights[layer][head], layer + 1, head + 1)
+        one_map(tokens, weights[layer][head], top, layer + 1, head + 1)
         for layer in layers
         for head in range(weights.shape[1])
     ]
-    which = (
-        "all layers" if len(layers) == count else f"layers {', '.join(str(layer + 1) for layer in layers)} of {count}"
-    )
+    listed = ", ".join(str(layer + 1) for layer in layers)
+    which = "all layers" if len(layers) == count else f"layers {listed} of {count}"
     text = html.escape(sentence).replace("[MASK]", "<mark>[MASK]</mark>")
     return (
-        f"<p>{text}<br><span class=note>Each row is a token that looks, each column one that it looks at, in the same "
-        f"order; the darker, the more ({which}, by the final model in fp32). The words name where most of the head's "
-        f"weight lies.</span></p><div class=maps>{''.join(maps)}</div>"
+        f"<p>{text}<br><span class=note>Each row is a token that looks, each column a token that it looks at, in the "
+        f"same order; the darkest colour is a weight of {top:.2f}. 2.1 is the first head of layer 2; beside it is "
+        f"where most of its weight lies ({which}, by the final model in fp32).</span></p>"
+        f"<div class=maps>{''.join(maps)}</div>"
     )
+
+
+def shown_layers(count: int) -> list[int]:
+    """The numbers, from 0, of at most `MOST_LAYERS` layers."""
+    shown = min(MOST_LAYERS, count)
+    return [round(place * (count - 1) / max(shown - 1, 1)) for place in range(shown)]
 
 
 def attention_weights(model_folder: Path, sentence: str) -> "tuple[list[str], np.ndarray]":
@@ -63,12 +67,12 @@ def attention_weights(model_folder: Path, sentence: str) -> "tuple[list[str], np
     return tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist()), weights
 
 
-def one_map(tokens: list[str], weights: "np.ndarray", layer: int, head: int) -> str:
+def one_map(tokens: list[str], weights: "np.ndarray", top: float, layer: int, head: int) -> str:
     """One head's map with where most of its weight lies."""
     name, share = main_target(weights)
     title, note = f"{layer}.{head}", f"{name} {share:.0%}"
     said = f"Attention of layer {layer}, head {head}: most often to {name}, {share:.0%} of the weight"
-    return heat_map(title, note, weights.tolist(), tokens, said)
+    return heat_map(title, note, weights.tolist(), top, tokens, said)
 
 
 def main_target(weights: "np.ndarray") -> tuple[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 40
 MOST_POINTS = 300  # of a curve; a longer one is averaged in groups
-HEAT_LEVELS = 8
+HEAT_LEVELS = 12
 Point = tuple[float, float]
 
 
@@ -101,7 +101,7 @@ def drawn(color: int, curve: Curve, points: list[Point], x_axis: Axis, y_axis: A
     places = [(x_axis(x), y_axis(y)) for x, y in points]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     parts = [f"<path class='curve k{color}{' faint' * (not curve.marks)}' d='{path}'/>"] if len(places) > 1 else []
-    for (x, y), (_, value), error in zip(places, points, curve.errors, strict=False):
+    for (x, _), (_, value), error in zip(places, points, curve.errors, strict=False):
         ends = f"M{x:.1f} {y_axis(value - error):.1f}V{y_axis(value + error):.1f}"
         parts.append(f"<path class='curve k{color}' d='{ends}'/>")
     if curve.marks or len(places) == 1:
@@ -158,9 +158,8 @@ def gauge(value: float, end: float, reference: float | None = None, interval: Se
     said = [f"{number(value)} on a scale from 0 to {number(end)}"]
     if interval:
         low, high = (max(0.0, min(200.0, place(each))) for each in interval)
-        parts.append(
-            f"<path class=axis style='stroke:var(--ink)' stroke-width=2 d='M{low:.1f} 3V12M{high:.1f} 3V12M{low:.1f} 7.5H{high:.1f}'/>"
-        )
+        bracket = f"M{low:.1f} 3V12M{high:.1f} 3V12M{low:.1f} 7.5H{high:.1f}"
+        parts.append(f"<path class=bracket d='{bracket}'/>")
         said.append(f"95 % CI {number(interval[0])} to {number(interval[1])}")
     if reference is not None:
         x = max(1.0, min(199.0, place(reference)))
@@ -172,23 +171,24 @@ def gauge(value: float, end: float, reference: float | None = None, interval: Se
     )
 
 
-def heat_map(title: str, note: str, rows: Sequence[Sequence[float]], names: Sequence[str], said: str) -> str:
-    """A square of weights from 0 to 1, each row's name to its left; one path for each level of colour."""
+def heat_map(
+    title: str, note: str, rows: Sequence[Sequence[float]], top: float, names: Sequence[str], said: str
+) -> str:
+    """A square of weights from 0 to `top`, each row's name to its left; one path for each level of colour."""
     cell, left, size = 14, 66, len(names)
     paths: dict[int, list[str]] = {}
     for y, row in enumerate(rows):
         for x, weight in enumerate(row):
-            level = min(HEAT_LEVELS, round(weight * HEAT_LEVELS + 0.25))
-            if level:
-                paths.setdefault(level, []).append(f"M{left + x * cell} {y * cell}h{cell}v{cell}h-{cell}z")
+            level = min(HEAT_LEVELS, round(weight / top * HEAT_LEVELS))
+            paths.setdefault(level, []).append(f"M{left + x * cell} {y * cell}h{cell}v{cell}h-{cell}z")
     parts = [
         f"<path class=cell opacity={level / HEAT_LEVELS:.3g} d='{''.join(places)}'/>"
         for level, places in sorted(paths.items())
+        if level
     ]
-    parts += [
-        f"<text x={left - 5} y={(y + 0.75) * cell:.1f} text-anchor=end>{html.escape(name if len(name) < 10 else name[:8] + '…')}</text>"
-        for y, name in enumerate(names)
-    ]
+    for y, name in enumerate(names):
+        short = html.escape(name if len(name) < 10 else f"{name[:8]}…")
+        parts.append(f"<text x={left - 5} y={(y + 0.75) * cell:.1f} text-anchor=end>{short}</text>")
     parts.append(f"<rect class=mesh x={left} y=.5 width={size * cell - 1} height={size * cell - 1} />")
     return figure(title, note, said, "".join(parts), width=left + size * cell, height=size * cell)
 
@@ -199,10 +199,8 @@ def figure(
     """An SVG with its caption and legend; `said` describes it to a screen reader."""
     small = f" <small>{html.escape(note)}</small>" if note else ""
     legend = f"<div class=legend>{keys}</div>" if keys else ""
-    return (
-        f"<figure><figcaption>{html.escape(title)}{small}</figcaption>{legend}"
-        f"<svg viewBox='0 0 {width} {height}' role=img aria-label='{html.escape(said, quote=True)}'>{content}</svg></figure>"
-    )
+    svg = f"<svg viewBox='0 0 {width} {height}' role=img aria-label='{html.escape(said, quote=True)}'>{content}</svg>"
+    return f"<figure><figcaption>{html.escape(title)}{small}</figcaption>{svg}{legend}</figure>"
 
 
 def spread(values: Iterable[float], margin: float) -> tuple[float, float]:

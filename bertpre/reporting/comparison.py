@@ -44,10 +44,7 @@ def write_comparison(runs: Sequence[tuple[Path, Recipe]]) -> Path:
         for name, (folder, recipe) in zip(short_names(folders), runs, strict=True)
     ]
     file = folders[0] / "comparison.html"
-    links = ", ".join(
-        f"<a href='{html.escape(Path(os.path.relpath(run.folder / 'report.html', folders[0])).as_posix())}'>{html.escape(run.name)}</a>"
-        for run in each
-    )
+    links = ", ".join(link(run, folders[0]) for run in each)
     above = [f"<h1>{len(each)} runs side by side</h1>", f"<p>Reports: {links}</p>"]
     sections = [
         ("Metrics", metrics_table(each)),
@@ -56,6 +53,12 @@ def write_comparison(runs: Sequence[tuple[Path, Recipe]]) -> Path:
     ]
     write_text(file, page("comparison", above, sections))
     return file
+
+
+def link(run: RunFacts, start: Path) -> str:
+    """A link to a run's report, from the folder `start`."""
+    path = Path(os.path.relpath(run.folder / "report.html", start)).as_posix()
+    return f"<a href='{html.escape(path, quote=True)}'>{html.escape(run.name)}</a>"
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
@@ -76,9 +79,8 @@ def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
         found["MLM accuracy"] = (validation["mlm_accuracy"], f"{validation['mlm_accuracy']:.1%}")
         if "nsp_accuracy" in validation:
             kind = results.get("prepare", {}).get("pairs_kind", "nsp").upper()
-            found[f"{kind} accuracy"] = (
-                validation["nsp_accuracy"], with_interval(validation["nsp_accuracy"], validation.get("nsp_interval"), ".1%")
-            )  # fmt: skip
+            text = with_interval(validation["nsp_accuracy"], validation.get("nsp_interval"), ".1%")
+            found[f"{kind} accuracy"] = (validation["nsp_accuracy"], text)
     if (measured := results.get("evaluate")) and run.recipe.finetune is not None:
         for name in METRICS[run.recipe.finetune.task]:
             form = ".1%" if name == "accuracy" else ".3f"

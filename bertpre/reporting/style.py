@@ -16,11 +16,12 @@ body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-
   background: var(--paper); max-width: 76rem; margin: 0 auto; padding: 1.5rem clamp(.9rem, 3vw, 2.5rem) 3rem; }
 h1 { margin: 0; line-height: 1.2; overflow-wrap: anywhere; }
 h2 { margin: 2.6rem 0 .6rem; padding-top: .9rem; border-top: 1px solid var(--line); line-height: 1.25; }
+table + .charts, .wide + .charts, .charts { margin-top: 1.1rem; }
 h3 { margin: 1.4rem 0 .4rem; font-size: 1.05rem; }
-p, ul, ol { max-width: 50rem; } a { color: var(--c1); }
+p, ul, ol { max-width: 54rem; } main > .note { max-width: none; } a { color: var(--c1); }
 .note, figcaption small, .tile .note { color: var(--soft); } .note { overflow-wrap: anywhere; }
 nav { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: .9rem 0 1.2rem; }
-.tiles { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); }
+.tiles { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .8rem 1rem .7rem; }
 .tile .label { color: var(--soft); font-size: .92rem; }
 .tile .value { font-size: 2rem; font-weight: 650; line-height: 1.25; font-variant-numeric: tabular-nums; }
@@ -32,10 +33,12 @@ nav { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: .9rem 0 1.2rem;
 figure { margin: 0; min-width: 0; max-width: 38rem; break-inside: avoid; } figcaption { font-weight: 600; }
 figcaption small { font-weight: 400; } .maps figcaption { font-size: .85rem; line-height: 1.3; }
 figure svg { display: block; width: 100%; height: auto; margin-top: .2rem; }
-svg text { fill: var(--soft); font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+svg text { fill: var(--soft); font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+.maps svg text { font-size: 11.5px; }
 svg .grid { stroke: var(--line); } svg .axis { stroke: var(--soft); }
 svg .curve { fill: none; stroke-width: 2; stroke-linejoin: round; } svg .faint { stroke-width: 1.3; opacity: .75; }
 svg .level { stroke: var(--soft); stroke-dasharray: 6 4; } svg .level.two { stroke-dasharray: 2 4; }
+svg .bracket { fill: none; stroke: var(--ink); stroke-width: 2; }
 svg .bar { fill: var(--c1); } svg .pale { fill: var(--soft); opacity: .22; } svg .hollow { fill: var(--paper); }
 svg .cell { fill: rgb(var(--heat)); } svg .mesh { fill: none; stroke: var(--line); }
 .legend { display: flex; flex-wrap: wrap; gap: 0 .9rem; font-size: .85rem; color: var(--soft); line-height: 1.5; }
@@ -50,13 +53,15 @@ table { border-collapse: collapse; margin: .4rem 0; }
 td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 th { font-weight: 550; } thead th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 td.number { font-variant-numeric: tabular-nums; } td.best { font-weight: 700; color: var(--c3); }
+table.heat th { vertical-align: middle; }
 table.heat td { text-align: center; padding: .5rem .8rem; border: 1px solid var(--line); min-width: 4.2rem;
   background: rgba(var(--heat), var(--share)); font-variant-numeric: tabular-nums; }
 table.heat td.dark { color: var(--on-heat); } table.heat small { display: block; opacity: .8; line-height: 1.2; }
 .times { display: grid; grid-template-columns: max-content minmax(3rem, 24rem) max-content; gap: .3rem .8rem;
   align-items: center; } .times i { display: block; height: .9rem; min-width: 2px; background: var(--c1);
   border-radius: 2px; }
-mark, ruby { border-radius: .25rem; padding: 0 .2rem; color: inherit; } mark { background: var(--mark); }
+mark, ruby { border-radius: .25rem; padding: 0 .2rem; color: inherit; }
+ruby { white-space: nowrap; } mark { background: var(--mark); }
 ruby.masked, .masked { background: var(--masked); } ruby.random, .random { background: var(--random); }
 ruby.kept, .kept { background: var(--kept); } rt { font-size: .68rem; color: var(--ink); }
 .pair { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .5rem 1rem .7rem;

@@ -13,7 +13,7 @@ STAGES = ("prepare", "pretrain", "finetune", "evaluate", "baseline", "suite", "c
 
 def tiles(results: dict[str, Any], kind: str | None) -> str:
     """The tiles of the finished stages; `kind` is the task of the fine-tuning, None without one."""
-    found = pretraining_tiles(results) + ([test_tile(results, kind)] if kind and "evaluate" in results else [])
+    found = pretraining_tiles(results) + ([score_tile(results, kind)] if kind and "evaluate" in results else [])
     if average := results.get("glue", {}).get("average"):
         found.append(tile("GLUE average", f"{average:.3f}", "development sets", gauge(average, 1.0)))
     if seconds := stage_seconds(results):
@@ -63,13 +63,16 @@ def loss_tile(loss: float, reference: float | None) -> str:
     return tile("MLM loss", f"{loss:.3f}", note, gauge(loss, 1.15 * max(loss, reference), reference), unit="nats")
 
 
-def test_tile(results: dict[str, Any], kind: str) -> str:
+def score_tile(results: dict[str, Any], kind: str) -> str:
     """The task's main metric on the test split, its interval, and the best baseline on the same examples."""
     measured, name = results["evaluate"], METRICS[kind][0]
     value, interval, best = measured[name], measured.get("intervals", {}).get(name), best_baseline(results, name)
     is_share = name == "accuracy"
     form = "{:.1%}" if is_share else "{:.3f}"
-    note = ["95 % CI {}-{}".format(*(form.format(end) for end in interval))] if interval else []
+    note = []
+    if interval:
+        low, high = (form.format(end) for end in interval)
+        note.append(f"95 % CI {low}{'-' if interval[0] >= 0 else ' to '}{high}")
     if best is not None:
         ahead = value - best[1]
         much = f"{100 * abs(ahead):.1f} points" if is_share else f"{abs(ahead):.3f}"

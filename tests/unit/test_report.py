@@ -8,7 +8,12 @@ import pytest
 
 from bertpre.recipe import load_recipe
 from bertpre.reporting import evaluation, page, report
-from bertpre.reporting.report import closing_lines, headline_rows, next_lines, read_metrics
+from bertpre.reporting.charts import figure
+from bertpre.reporting.curves import pretraining_charts, read_metrics
+from bertpre.reporting.masks import guesses_section, pair
+from bertpre.reporting.page import heat_table, tile
+from bertpre.reporting.report import closing_lines, headline_rows, next_lines
+from bertpre.reporting.tiles import best_baseline, score_tile, stage_seconds, tiles
 
 MEASURED = {
     "accuracy": 0.75,
@@ -73,9 +78,9 @@ def test_a_run_of_before_the_context_free_loss_is_shown_without_it() -> None:
     rows = dict(headline_rows(older))
     assert rows["MLM loss"] == "4.250 nats per masked token (unigram entropy 6.500)"
     assert rows["NSP accuracy"] == "70.0%"
-    report.plot_pretraining(
-        [{"stage": "pretrain", "split": "train", "tokens": 1, "mlm_loss": 5, "nsp_accuracy": 0.5}], older
-    )
+    row = {"stage": "pretrain", "split": "train", "tokens": 1, "mlm_loss": 5, "nsp_accuracy": 0.5}
+    assert "unigram entropy 6.5" in pretraining_charts([row], older)
+    assert "context-free" not in pretraining_charts([row], older) + tiles(older, None)
 
 
 def test_the_overlap_of_test_and_training_is_shown() -> None:
@@ -91,8 +96,12 @@ def test_sentence_order_is_named_as_such() -> None:
 
 
 def test_texts_are_escaped() -> None:
-    fillings = report.fillings(results())
-    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in fillings and "<b>&lt;i&gt;, bad</b>" in fillings
+    guesses = guesses_section([], results())
+    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in guesses and "<td>&lt;i&gt;, bad</td>" in guesses
+    assert "<" not in pair(["<p>"], {}, "").split("class=pair>")[1].split("<div")[0]
+    assert "&lt;p&gt;<rt>&lt;b&gt;</rt>" in pair(["<p>"], {0: "<b>"}, "")
+    assert "<a>" not in heat_table([[1]], ["<a>"], "<a>") + tile("<a>", "<a>", "<a>", unit="<a>")
+    assert "'" not in figure("", "", "it's <b>", "").split("aria-label='")[1].split("'>")[0]
     assert page.table([("<a>", "<b>")], ("<c>",)).count("&lt;") == 3
     row = {"label": "<p>", "prediction": "no", "probability": 0.987, "id": "test/3", "text": "a < b"}
     shown = evaluation.mistakes([row])
@@ -172,3 +181,87 @@ def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_tiles_show_each_number_and_what_it_is_compared_with() -> None:
+    measured = results()
+    measured["evaluate"] |= {"bag_of_words": {"accuracy": 0.7}}
+    measured["baseline"] = {"NB-SVM": {"accuracy": 0.72, "f1": None}, "tf-idf": {"accuracy": 0.71, "f1": None}}
+    shown = tiles(measured, "classification")
+    for text in (
+        "1.875 better than the context-free loss 6.125",
+        "95 % CI 67.1%-72.8%; majority class 60.0%",
+        "95 % CI 70.0%-80.0%; 3.0 points above NB-SVM (72.0%)",
+        "Time of all stages",
+    ):
+        assert text in shown
+    measured["pretrain"]["validation"]["mlm_loss"] = 7.0
+    assert "0.875 worse than the context-free loss" in tiles(measured, None)
+    assert "Test accuracy" not in tiles(measured, None) and tiles({}, None) == ""
+    assert best_baseline({}, "accuracy") is None and best_baseline(measured, "f1") is None
+
+
+def test_the_main_metric_of_a_task_is_on_its_tile() -> None:
+    numbers = {"evaluate": {"pearson": -0.25, "spearman": 0.1, "loss": 1.0, "intervals": {"pearson": [-0.5, 0.1]}}}
+    shown = score_tile(numbers, "regression")
+    assert "Test pearson" in shown and "-0.250" in shown and "95 % CI -0.500 to 0.100" in shown
+    assert "<svg" not in shown  # the scale of the picture begins at 0
+
+
+def test_the_time_of_a_stage_is_shown_where_it_was_recorded() -> None:
+    assert stage_seconds({"evaluate": {"seconds": 1.5}, "prepare": {}, "curve": [{"seconds": 2}]}) == {"evaluate": 1.5}
+
+
+def test_the_guesses_of_every_evaluation_are_shown_and_the_right_one_is_marked() -> None:
+    rows = [
+        {
+            "stage": "pretrain", "split": "validation", "step": step,
+            "fillings": [
+                {"sentence": "a [MASK] b", "answer": "cat", "guesses": [f"word{step}", "cat" if step else "x"]},
+            ],
+        }
+        for step in range(100)
+    ]  # fmt: skip
+    shown = guesses_section(rows, {"pretrain": {}})
+    assert shown.count("<th scope=row>") == 8 and ">0</th>" in shown and ">99</th>" in shown
+    assert "word99, <mark class=kept>cat</mark>" in shown and "word0, x" in shown
+    assert "No guesses were recorded" in guesses_section([], {"pretrain": {}}) and guesses_section([], {}) == ""
+
+
+def test_each_kind_of_target_is_marked_as_what_it_is() -> None:
+    shown = pair(["[CLS]", "[MASK]", "dog", "ran", "##ning", "."], {1: "cat", 2: "dog", 3: "sat"}, "in order")
+    assert "<ruby class=masked>[MASK]<rt>cat</rt></ruby>" in shown
+    assert "<ruby class=kept>dog<rt>dog</rt></ruby>" in shown
+    assert "<ruby class=random>ran<rt>sat</rt></ruby>ning ." in shown
+    assert "6 tokens, 3 targets; the segments are in order" in shown
+
+
+def test_bins_of_few_examples_are_marked() -> None:
+    bins = [{"confidence": 0.6, "accuracy": 0.5, "examples": 9}, {"confidence": 0.9, "accuracy": 0.8, "examples": 10}]
+    shown = evaluation.calibration_part({"expected_error": 0.1, "brier": 0.2, "bins": bins})
+    assert shown.count("<circle class='hollow") == 1 and shown.count("fewer than 10: uncertain") == 1
+    assert "hollow: fewer than 10 examples" in shown
+    bins[0]["examples"] = 10
+    shown = evaluation.calibration_part({"expected_error": 0.1, "brier": 0.2, "bins": bins})
+    assert "hollow" not in shown and "fewer than" not in shown
+
+
+def test_a_confusion_matrix_is_a_heat_map_and_of_many_classes_a_list() -> None:
+    shown = evaluation.confusion([[3, 1], [0, 0]], ["no", "yes"])
+    assert "style='--share:0.75'>3<small>75%" in shown and "style='--share:0.00'>0<small>0%" in shown
+    counts = [[5 * (row == column) + (row == 2) * (column == 7) * 4 for column in range(21)] for row in range(21)]
+    shown = evaluation.confusion(counts, [f"class {number}" for number in range(21)])
+    assert "Most frequent confusions" in shown and shown.count("<th scope=row>") == 1
+    assert "class 2</th><td class=number>class 7</td><td class=number>4</td>" in shown
+
+
+@pytest.mark.parametrize("kept", [(), ("prepare",), ("pretrain",), ("finetune",), ("finetune", "evaluate")])
+def test_a_run_without_some_stages_has_a_page(kept: tuple[str, ...], tmp_path: Path) -> None:
+    some = {stage: found for stage, found in results().items() if stage in kept}
+    (tmp_path / "results.json").write_text(json.dumps(some))
+    shown = report.write_report(tmp_path, load_recipe("quickstart")).read_text()
+    assert ("<div class=label>MLM loss" in shown) == ("pretrain" in kept)
+    assert ("<div class=label>Test accuracy" in shown) == ("evaluate" in kept)
+    for link in ("#recipe", "#what-to-do-next"):
+        assert f"href='{link}'" in shown and f"id='{link[1:]}'" in shown
+    assert "name=viewport" in shown and "prefers-color-scheme: dark" in shown and "<script" not in shown
