@@ -36,7 +36,7 @@ def attention_section(folder: Path, results: dict[str, Any]) -> str:
     text = html.escape(sentence).replace("[MASK]", "<mark>[MASK]</mark>")
     return (
         f"<p>{text}<br><span class=note>Each row is a token that looks, each column a token that it looks at, in the "
-        f"same order; the darkest colour is a weight of {top:.2f}. 2.1 is the first head of layer 2; beside it is "
+        f"same order; the strongest colour is a weight of {top:.2f}. 2.1 is the first head of layer 2; beside it is "
         f"where most of its weight lies ({which}, by the final model in fp32).</span></p>"
         f"<div class=maps>{''.join(maps)}</div>"
     )

@@ -65,7 +65,10 @@ def line_chart(
         y + side * e for _, c, points in shown for (_, y), e in zip(points, c.errors, strict=False) for side in (-1, 1)
     ]
     x_axis = Axis(*(spread(xs, 0.0) if not is_log else log_spread(xs)), LEFT, WIDTH - RIGHT, is_log)
-    y_axis = Axis(*spread(ys, 0.06), HEIGHT - BOTTOM, TOP)
+    low, high = spread(ys, 0.06)
+    if form is percent:  # shares end at 0 and 1
+        low, high = max(low, min(0.0, *ys)), min(high, max(1.0, *ys))
+    y_axis = Axis(low, high, HEIGHT - BOTTOM, TOP)
     parts = [frame(x_axis, y_axis, x_label, form)]
     for place, value in enumerate(levels.values()):
         y = y_axis(value)

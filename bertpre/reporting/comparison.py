@@ -62,9 +62,12 @@ def link(run: RunFacts, start: Path) -> str:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names, or their paths where two are equal."""
-    names = [Path(os.path.abspath(folder)).name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+    """The folders' own names, or their paths from the folder that has them all where two names are equal."""
+    paths = [os.path.abspath(folder) for folder in folders]
+    names = [Path(path).name for path in paths]
+    if len(set(names)) == len(names) or len(set(paths)) == 1:
+        return names
+    return [Path(os.path.relpath(path, os.path.commonpath(paths))).as_posix() for path in paths]
 
 
 def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
@@ -103,20 +106,24 @@ def with_interval(value: float, interval: Sequence[float] | None, form: str) -> 
 def metrics_table(runs: Sequence[RunFacts]) -> str:
     """A row for each metric, a column for each run; the best of a row is marked."""
     each = [measures(run) for run in runs]
+    tasks = {run.recipe.finetune.task for run in runs if run.recipe.finetune is not None}
+    unranked = ("pretraining", "time") + (("test",) if len(tasks) > 1 else ())
     names = list(dict.fromkeys(name for found in each for name in found))
     head = "".join(f"<th scope=col>{html.escape(run.name)}</th>" for run in runs)
     lines = []
     for name in names:
         values = [found[name][0] for found in each if name in found]
         best = (min if any(word in name.split() for word in LOWER_IS_BETTER) and "below" not in name else max)(values)
-        is_ranked = not name.startswith(("pretraining", "time")) and len(set(values)) > 1
+        is_ranked = not name.startswith(unranked) and len(set(values)) > 1
         cells = "".join(cell(found.get(name), best if is_ranked else None) for found in each)
         lines.append(f"<tr><th scope=row>{html.escape(name)}</th>{cells}</tr>")
     note = paragraph(
         "In brackets: 95 % confidence intervals. The best value of a row is bold; runs on different data, or with "
         "different tokenizers, do not have comparable MLM losses.", "note",
     )  # fmt: skip
-    return f"<div class=wide><table><thead><tr><th></th>{head}</tr></thead>{''.join(lines)}</table></div>{note}"
+    return (
+        f"<div class=wide><table class=runs><thead><tr><th></th>{head}</tr></thead>{''.join(lines)}</table></div>{note}"
+    )
 
 
 def cell(measure: tuple[float, str] | None, best: float | None) -> str:
@@ -162,4 +169,4 @@ def recipe_table(runs: Sequence[RunFacts]) -> str:
         f"<tr><th scope=row>{html.escape(key)}</th>{''.join(f'<td>{html.escape(value)}</td>' for value in values)}</tr>"
         for key, *values in differing
     )
-    return f"<div class=wide><table><thead><tr><th>key</th>{head}</tr></thead>{lines}</table></div>"
+    return f"<div class=wide><table class=runs><thead><tr><th>key</th>{head}</tr></thead>{lines}</table></div>"

@@ -102,9 +102,15 @@ def mistakes(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         probability = f" (probability {row['probability']:.1%})" if "probability" in row else ""
         word = f"{row['word']}: " if "word" in row else ""
-        title = f"{word}true {row['label']}, predicted {row['prediction']}{probability}; {row['id']}"
+        label, prediction = (short(row[name]) for name in ("label", "prediction"))
+        title = f"{word}true {label}, predicted {prediction}{probability}; {row['id']}"
         items.append(f"<li><b>{html.escape(title)}</b><br>{html.escape(row['text'])}</li>")
     return f"<ol class=mistakes>{''.join(items)}</ol>"
+
+
+def short(value: Any) -> str:
+    """A class as it is, or a number of a regression with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def baselines(results: dict[str, Any], kind: str) -> str:

@@ -66,19 +66,20 @@ def masked_pairs(folder: Path, recipe: Recipe) -> list[str]:
 
 def pair(tokens: list[str], answers: dict[int, str], label: str) -> str:
     """One masked pair as HTML; `answers` are the original tokens by their place."""
-    words = [marked(token, answers.get(place)) for place, token in enumerate(tokens[:SHOWN_TOKENS])]
+    starts = {place + 1 for place, token in enumerate(tokens) if token in ("[CLS]", "[SEP]")}
+    words = [marked(token, answers.get(place), place in starts) for place, token in enumerate(tokens[:SHOWN_TOKENS])]
     more = f" … ({len(tokens) - SHOWN_TOKENS} more tokens)" if len(tokens) > SHOWN_TOKENS else ""
     second = f"; segment B is {label}" if label.endswith("segment") else f"; the segments are {label}" if label else ""
     note = f"<div class=note>{len(tokens)} tokens, {len(answers)} targets{html.escape(second)}</div>"
     return f"<div class=pair>{''.join(words)}{more}{note}</div>"
 
 
-def marked(token: str, answer: str | None) -> str:
-    """A token with a space before it, unless it continues a word; a target has its answer above it."""
+def marked(token: str, answer: str | None, starts_segment: bool) -> str:
+    """A token with a space before it, unless it continues a word of its segment; a target has its answer above it."""
     if answer is None:
         if token in ("[CLS]", "[SEP]"):
             return f" <span class=sep>{token}</span>"
-        return html.escape(token[2:] if token.startswith("##") else f" {token}")
+        return html.escape(token[2:] if token.startswith("##") and not starts_segment else f" {token}")
     kind = "masked" if token == "[MASK]" else "kept" if token == answer else "random"
     return f" <ruby class={kind}>{html.escape(token)}<rt>{html.escape(answer)}</rt></ruby>"
 

@@ -19,9 +19,8 @@ def pretraining_png(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> 
     for split, shown in SPLITS.items():
         for axis, metric in ((left, "mlm_loss"), (right, name)):
             found = points(of_stage(rows, "pretrain", split), "tokens", metric, unit)
-            axis.plot(
-                *zip(*found, strict=True), "o-" if split == "validation" else "-", markersize=3, label=shown
-            ) if found else None
+            style = "o-" if split == "validation" else "-"
+            axis.plot([x for x, _ in found], [y for _, y in found], style, markersize=3, label=shown)
     trained = results.get("pretrain", {})
     for key, shown in REFERENCES.items():
         if key in trained:

@@ -36,15 +36,15 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
         *(paragraph(note) for note in synthetic_notes(recipe)),
     ]
     sections = [
-        ("Results", table(headline_rows(results))),
-        ("Corpus", corpus_section(results.get("prepare", {}))),
-        ("Masks at work", masked_pairs_section(folder, recipe) if "prepare" in results else ""),
         ("Pretraining", pretraining_charts(rows, results)),
         ("Guesses for [MASK] through training", guesses_section(rows, results)),
+        ("Masks at work", masked_pairs_section(folder, recipe) if "prepare" in results else ""),
         ("Attention by head", attention_section(folder, results)),
         ("Fine-tuning", finetuning_charts(rows)),
         ("Test", evaluation_section(results, kind) if kind else ""),
+        ("Corpus", corpus_section(results.get("prepare", {}))),
         ("Machine", machine_section(folder, rows, results)),
+        ("All results", table(headline_rows(results))),
         ("What to do next", next_section(folder, recipe)),
         ("Recipe", folded("The complete recipe", f"<pre>{html.escape(to_yaml(recipe))}</pre>")),
     ]

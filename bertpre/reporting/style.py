@@ -32,7 +32,7 @@ nav { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: .9rem 0 1.2rem;
 .maps { display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(min(46%, 14.5rem), 1fr)); }
 figure { margin: 0; min-width: 0; max-width: 38rem; break-inside: avoid; } figcaption { font-weight: 600; }
 figcaption small { font-weight: 400; } .maps figcaption { font-size: .85rem; line-height: 1.3; }
-figure svg { display: block; width: 100%; height: auto; margin-top: .2rem; }
+figure svg { display: block; overflow: visible; width: 100%; height: auto; margin-top: .2rem; }
 svg text { fill: var(--soft); font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 .maps svg text { font-size: 11.5px; }
 svg .grid { stroke: var(--line); } svg .axis { stroke: var(--soft); }
@@ -52,6 +52,7 @@ svg .cell { fill: rgb(var(--heat)); } svg .mesh { fill: none; stroke: var(--line
 table { border-collapse: collapse; margin: .4rem 0; }
 td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 th { font-weight: 550; } thead th { color: var(--soft); font-weight: 500; white-space: nowrap; }
+table.runs th { min-width: 7.5rem; white-space: normal; overflow-wrap: anywhere; }
 td.number { font-variant-numeric: tabular-nums; } td.best { font-weight: 700; color: var(--c3); }
 table.heat th { vertical-align: middle; }
 table.heat td { text-align: center; padding: .5rem .8rem; border: 1px solid var(--line); min-width: 4.2rem;
@@ -75,6 +76,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: .5r
   .tile .value { font-size: 1.5rem; } td, th { padding-right: .6rem; } }
 @media print { body { font-size: 11pt; max-width: none; padding: 0; } nav { display: none; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } pre { white-space: pre-wrap; }
-  h2, h3 { break-after: avoid; } .tile, tr, li { break-inside: avoid; } a { color: inherit; } }
+  h2, h3 { break-after: avoid; } .tile, tr, li, .charts > div { break-inside: avoid; } a { color: inherit; }
+  details::details-content { content-visibility: visible; } }
 """
 STYLE = f":root {{{LIGHT}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{DARK}}} }}\n{RULES}"

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from bertpre.recipe import load_recipe
+from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting import evaluation, page, report
 from bertpre.reporting.charts import figure
+from bertpre.reporting.comparison import write_comparison
+from bertpre.reporting.corpus import corpus_section
 from bertpre.reporting.curves import pretraining_charts, read_metrics
 from bertpre.reporting.masks import guesses_section, pair
 from bertpre.reporting.page import heat_table, tile
+from bertpre.reporting.picture import pretraining_png
 from bertpre.reporting.report import closing_lines, headline_rows, next_lines
 from bertpre.reporting.tiles import best_baseline, score_tile, stage_seconds, tiles
 
@@ -234,6 +237,7 @@ def test_each_kind_of_target_is_marked_as_what_it_is() -> None:
     assert "<ruby class=kept>dog<rt>dog</rt></ruby>" in shown
     assert "<ruby class=random>ran<rt>sat</rt></ruby>ning ." in shown
     assert "6 tokens, 3 targets; the segments are in order" in shown
+    assert "<span class=sep>[SEP]</span> ##ing" in pair(["[SEP]", "##ing"], {}, "")  # a segment that starts in a word
 
 
 def test_bins_of_few_examples_are_marked() -> None:
@@ -265,3 +269,70 @@ def test_a_run_without_some_stages_has_a_page(kept: tuple[str, ...], tmp_path: P
     for link in ("#recipe", "#what-to-do-next"):
         assert f"href='{link}'" in shown and f"id='{link[1:]}'" in shown
     assert "name=viewport" in shown and "prefers-color-scheme: dark" in shown and "<script" not in shown
+
+
+def write_run(folder: Path, found: dict[str, Any], *overrides: str) -> tuple[Path, Recipe]:
+    """A run directory that holds results and two rows of metrics."""
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(found))
+    rows = [
+        {"stage": "pretrain", "split": "validation", "step": step, "tokens": 10**6 * step, "mlm_loss": 9 - step}
+        for step in (0, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder, load_recipe("quickstart", [f"output_dir={folder}", *overrides])
+
+
+def test_runs_side_by_side(tmp_path: Path) -> None:
+    better = results()
+    better["pretrain"]["validation"] |= {"mlm_loss": 4.0, "mlm_accuracy": 0.3}
+    better["evaluate"] |= {"accuracy": 0.5, "matthews": 0.1}
+    worse = results()
+    worse["evaluate"]["matthews"] = 0.1
+    runs = [write_run(tmp_path / "one", worse), write_run(tmp_path / "two", better, "seed=7")]
+    file = write_comparison(runs)
+    shown = file.read_text()
+    assert file == tmp_path / "one" / "comparison.html"
+    assert "<td class='number'>4.250</td><td class='number best'>4.000</td>" in shown  # the lower loss
+    assert "<td class='number best'>75.0% (70.0% to 80.0%)</td><td class='number'>50.0%" in shown
+    assert "MLM accuracy</th><td class='number'>30.0%</td><td class='number'>30.0%" in shown
+    assert "seed</th><td>0</td><td>7</td>" in shown and "output_dir</th>" not in shown
+    assert "MLM loss by million tokens: one from 9 to 8; two from 9 to 8" in shown
+
+
+def test_different_tasks_are_not_ranked(tmp_path: Path) -> None:
+    other = {"evaluate": {"pearson": 0.5, "spearman": 0.5, "loss": 0.1, "intervals": {}, "seconds": 1.0}}
+    found = results()
+    found["evaluate"]["matthews"] = 0.1
+    runs = [write_run(tmp_path / "a" / "x", found), write_run(tmp_path / "b" / "x", other, "finetune.task=regression")]
+    shown = write_comparison(runs).read_text()
+    assert "a/x" in shown and "b/x" in shown and "best'>0.100" not in shown
+
+
+def test_the_same_recipe_twice_has_no_differences(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, results() | {"evaluate": {}}) for name in ("one", "two")]
+    assert "The recipes are the same but for output_dir." in write_comparison(runs).read_text()
+
+
+def test_the_curves_are_a_picture_too(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path / "one", results())
+    assert pretraining_png(read_metrics(folder), results()).startswith(b"\x89PNG")
+
+
+def test_the_numbers_of_a_regression_are_short() -> None:
+    shown = evaluation.mistakes([{"label": 2.0, "prediction": 1.8039871454238892, "id": "test/1", "text": "a"}])
+    assert "true 2, predicted 1.804;" in shown
+
+
+def test_the_audit_warns_and_an_older_one_is_shown_as_it_is() -> None:
+    lengths = {"5%": 3, "median": 12, "95%": 30}
+    prepared = {
+        "documents": 1200, "tokens": 34_000, "dropped": {"duplicate": 3}, "unknown_share": 0.0,
+        "repeated_line_share": 0.6, "tokens_in_document": lengths | {"median": 90}, "tokens_in_sentence": lengths,
+        "histograms": {"tokens_in_sentence": [0, 2, 5]}, "pair_lengths_auc": 0.61, "pair_auc_std": 0.004,
+    }  # fmt: skip
+    shown = corpus_section(prepared)
+    assert "Warning: 60% of the lines repeat others" in shown and "Warning: segment lengths predict the label" in shown
+    assert "median 12; 90 % from 3 to 30" in shown and "1: 0, 2: 2, 4: 5" in shown and "3 duplicate" in shown
+    older = corpus_section({"documents": 1200, "tokens": 34_000, "dropped": {}})
+    assert "1,200" in older and "arn" not in older and corpus_section({}) == ""
