@@ -24,6 +24,9 @@ class Curve:
     color: int | None = None  # of the style sheet, from 1; by default the curve's place in the chart
 
 
+Shown = tuple[int, Curve, list[Point]]  # a curve's colour, the curve, its points as drawn
+
+
 @dataclass(frozen=True)
 class Axis:
     """Where values lie on the page: `start` and `end` are the places, in the SVG's units, of `low` and `high`."""
@@ -55,40 +58,54 @@ def line_chart(
     `is_log` is the scale of x, and `diagonal` names a line y = x.
     """
     form, levels = y_format or number, levels or {}
-    shown = [(place, curve, thinned(curve)) for place, curve in enumerate(curves, 1)]
-    shown = [(curve.color or (place - 1) % 6 + 1, curve, points) for place, curve, points in shown if points]
+    shown = [
+        (curve.color or place % 6 + 1, curve, points)
+        for place, curve in enumerate(curves)
+        if (points := thinned(curve))
+    ]
     if not shown:
         return ""
     xs = [x for _, _, points in shown for x, _ in points]
-    ys = [y for _, _, points in shown for _, y in points] + list(levels.values())
-    ys += [
-        y + side * e for _, c, points in shown for (_, y), e in zip(points, c.errors, strict=False) for side in (-1, 1)
-    ]
-    x_axis = Axis(*(spread(xs, 0.0) if not is_log else log_spread(xs)), LEFT, WIDTH - RIGHT, is_log)
-    low, high = spread(ys, 0.06)
-    if form is percent:  # shares end at 0 and 1
-        low, high = max(low, min(0.0, *ys)), min(high, max(1.0, *ys))
-    y_axis = Axis(low, high, HEIGHT - BOTTOM, TOP)
+    x_axis = Axis(*(log_spread(xs) if is_log else spread(xs, 0.0)), LEFT, WIDTH - RIGHT, is_log)
+    y_axis = Axis(*y_range(shown, levels, form is percent), HEIGHT - BOTTOM, TOP)
     parts = [frame(x_axis, y_axis, x_label, form)]
     for place, value in enumerate(levels.values()):
         y = y_axis(value)
-        parts.append(f"<path class='level{' two' * (place > 0)}' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>")
+        parts.append(f"<path class='{level_class(place)}' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>")
     if diagonal:
         low, high = max(x_axis.low, y_axis.low), min(x_axis.high, y_axis.high)
         ends = f"M{x_axis(low):.1f} {y_axis(low):.1f}L{x_axis(high):.1f} {y_axis(high):.1f}"
         parts.append(f"<path class=level d='{ends}'/>")
     parts += [drawn(color, curve, points, x_axis, y_axis) for color, curve, points in shown]
-    keys = [f"<span><i class=k{color}></i>{html.escape(curve.name)}</span>" for color, curve, _ in shown if curve.name]
-    keys += [
-        f"<span><i class='level{' two' * (place > 0)}'></i>{html.escape(name)} {form(value)}</span>"
-        for place, (name, value) in enumerate(levels.items())
-    ]
-    keys += [f"<span><i class=level></i>{html.escape(diagonal)}</span>"] if diagonal else []
-    said = [
-        f"{curve.name or 'values'} from {form(points[0][1])} to {form(points[-1][1])}" for _, curve, points in shown
-    ]
+    said = [f"{c.name or 'values'} from {form(points[0][1])} to {form(points[-1][1])}" for _, c, points in shown]
     said += [f"{name} {form(value)}" for name, value in levels.items()]
-    return figure(title, note, f"{title} by {x_label}: {'; '.join(said)}", "".join(parts), "".join(keys))
+    keys = legend([(color, curve.name) for color, curve, _ in shown], levels, form, diagonal)
+    return figure(title, note, f"{title} by {x_label}: {'; '.join(said)}", "".join(parts), keys)
+
+
+def y_range(shown: Sequence[Shown], levels: dict[str, float], is_share: bool) -> tuple[float, float]:
+    """The ends of an axis for all values, levels and error bars; that of a share ends at 0 and 1 at the latest."""
+    ys = [y for _, _, points in shown for _, y in points] + list(levels.values())
+    for _, curve, points in shown:
+        for (_, y), error in zip(points, curve.errors, strict=False):
+            ys += [y - error, y + error]
+    low, high = spread(ys, 0.06)
+    return (max(low, min(0.0, *ys)), min(high, max(1.0, *ys))) if is_share else (low, high)
+
+
+def legend(
+    names: Sequence[tuple[int, str]], levels: dict[str, float], form: Callable[[float], str], diagonal: str
+) -> str:
+    """The names of curves, by colour, of reference levels with their values, and of the diagonal."""
+    keys = [f"<span><i class=k{color}></i>{html.escape(name)}</span>" for color, name in names if name]
+    for place, (name, value) in enumerate(levels.items()):
+        keys.append(f"<span><i class='{level_class(place)}'></i>{html.escape(name)} {form(value)}</span>")
+    return "".join(keys) + (f"<span><i class=level></i>{html.escape(diagonal)}</span>" if diagonal else "")
+
+
+def level_class(place: int) -> str:
+    """The first level is dashed, later ones are dotted."""
+    return "level two" if place else "level"
 
 
 def thinned(curve: Curve) -> list[Point]:

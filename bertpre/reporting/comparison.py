@@ -16,7 +16,7 @@ from bertpre.reporting.page import page, paragraph
 from bertpre.reporting.tiles import stage_seconds
 from bertpre.run_directory import read_results
 
-LOWER_IS_BETTER = ("loss", "time")
+LOWER_IS_BETTER = ("MLM loss", "test loss")
 CURVES = {  # stage, metric: title, number format
     ("pretrain", "mlm_loss"): ("MLM loss", number),
     ("pretrain", "nsp_accuracy"): ("Accuracy on pairs", percent),
@@ -85,7 +85,7 @@ def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
             text = with_interval(validation["nsp_accuracy"], validation.get("nsp_interval"), ".1%")
             found[f"{kind} accuracy"] = (validation["nsp_accuracy"], text)
     if (measured := results.get("evaluate")) and run.recipe.finetune is not None:
-        for name in METRICS[run.recipe.finetune.task]:
+        for name in (each for each in METRICS[run.recipe.finetune.task] if each in measured):
             form = ".1%" if name == "accuracy" else ".3f"
             text = with_interval(measured[name], measured.get("intervals", {}).get(name), form)
             found[f"test {name}"] = (measured[name], text)
@@ -113,7 +113,7 @@ def metrics_table(runs: Sequence[RunFacts]) -> str:
     lines = []
     for name in names:
         values = [found[name][0] for found in each if name in found]
-        best = (min if any(word in name.split() for word in LOWER_IS_BETTER) and "below" not in name else max)(values)
+        best = min(values) if name in LOWER_IS_BETTER else max(values)
         is_ranked = not name.startswith(unranked) and len(set(values)) > 1
         cells = "".join(cell(found.get(name), best if is_ranked else None) for found in each)
         lines.append(f"<tr><th scope=row>{html.escape(name)}</th>{cells}</tr>")

@@ -60,17 +60,18 @@ def pretraining_charts(rows: Rows, results: dict[str, Any]) -> str:
     return grid(charts)
 
 
-def finetuning_charts(rows: Rows) -> str:
-    """Every metric of a fine-tuning that was measured on the validation part, over steps."""
-    validation = of_stage(rows, "finetune", "validation")
-    names = {name: name for row in validation for name in row}
-    known = {"accuracy": percent, "f1": number, "pearson": number, "spearman": number}
-    charts = [line_chart("loss", by_split(rows, "finetune", "step", "loss"), "step")]
-    for name, form in known.items():
-        trained = name == "accuracy" and any(name in row for row in rows if row["stage"] == "finetune")
-        if name in names or trained:
-            charts.append(line_chart(name, by_split(rows, "finetune", "step", name), "step", y_format=form))
-    return grid(charts)
+def finetuning_stage(rows: Rows, results: dict[str, Any]) -> str:
+    """The name under which the kept classifier's seed was logged: with several seeds all but the first have a name."""
+    own = f"finetune seed {results.get('finetune', {}).get('seed')}"
+    return own if any(row["stage"] == own for row in rows) else "finetune"
+
+
+def finetuning_charts(rows: Rows, stage: str) -> str:
+    """The loss and the main metrics of a fine-tuning over steps."""
+    known = {"loss": number, "accuracy": percent, "f1": number, "pearson": number, "spearman": number}
+    return grid(
+        [line_chart(name, by_split(rows, stage, "step", name), "step", y_format=form) for name, form in known.items()]
+    )
 
 
 def machine_charts(rows: Rows, stage: str) -> str:

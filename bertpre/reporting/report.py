@@ -14,6 +14,7 @@ from bertpre.reporting.corpus import corpus_section
 from bertpre.reporting.curves import (
     REFERENCES,
     finetuning_charts,
+    finetuning_stage,
     machine_charts,
     pretraining_charts,
     read_metrics,
@@ -40,7 +41,7 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
         ("Guesses for [MASK] through training", guesses_section(rows, results)),
         ("Masks at work", masked_pairs_section(folder, recipe) if "prepare" in results else ""),
         ("Attention by head", attention_section(folder, results)),
-        ("Fine-tuning", finetuning_charts(rows)),
+        ("Fine-tuning", finetuning_section(rows, results)),
         ("Test", evaluation_section(results, kind) if kind else ""),
         ("Corpus", corpus_section(results.get("prepare", {}))),
         ("Machine", machine_section(folder, rows, results)),
@@ -73,31 +74,44 @@ def date_of(folder: Path, facts: dict[str, Any]) -> str:
     return datetime.fromtimestamp((folder / "manifest.json").stat().st_mtime, UTC).date().isoformat()
 
 
+def finetuning_section(rows: list[dict[str, Any]], results: dict[str, Any]) -> str:
+    """The curves of the kept classifier."""
+    tuned, charts = results.get("finetune", {}), finetuning_charts(rows, finetuning_stage(rows, results))
+    seeds = len(tuned.get("seeds", ()))
+    note = paragraph(f"The curves of seed {tuned['seed']}, the best of {seeds}.", "note") if charts and seeds else ""
+    return note + charts
+
+
 def machine_section(folder: Path, rows: list[dict[str, Any]], results: dict[str, Any]) -> str:
     """The time of each stage, the curves that show how well the machine was used, and what each stage ran with."""
     seconds = stage_seconds(results)
-    parts = [
-        "<h3>Time of each stage</h3>",
-        time_bars(seconds, {name: duration(value) for name, value in seconds.items()}),
-    ]
-    for stage, name in (("pretrain", "Pretraining"), ("finetune", "Fine-tuning")):
+    if not seconds and not rows:
+        return ""
+    words = {name: duration(value) for name, value in seconds.items()}
+    parts = ["<h3>Time of each stage</h3>", time_bars(seconds, words)]
+    for stage, name in (("pretrain", "Pretraining"), (finetuning_stage(rows, results), "Fine-tuning")):
         if charts := machine_charts(rows, stage):
             parts += [f"<h3>{name}: learning rate, gradient norm, throughput</h3>", charts]
-    facts = (
-        [("Parameters", f"{results['pretrain']['parameters']:,}")]
-        if "parameters" in results.get("pretrain", {})
-        else []
-    )
+    facts = []
+    if parameters := results.get("pretrain", {}).get("parameters"):
+        facts.append(("Parameters", f"{parameters:,}"))
     if memory := max((row.get("peak_memory_mb") or 0 for row in rows), default=0):
         facts.append(("Peak memory", f"{memory:,} MB"))
     parts.append(table(facts) if facts else "")
     for stage, each in read_manifest(folder).items():
-        versions = ", ".join(f"{name} {version}" for name, version in each["versions"].items() if version)
-        hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in each["hardware"].items())
-        listed = [("Date", date_of(folder, each)), ("Command", each["command"]), ("Hardware", hardware)]
-        listed += [("Versions", versions), ("Commit", str(each["commit"]))]
-        parts.append(folded(f"{stage}: versions, hardware and command", table(listed)))
-    return "".join(parts) if seconds or rows else ""
+        parts.append(folded(f"{stage}: versions, hardware and command", table(manifest_rows(folder, each))))
+    return "".join(parts)
+
+
+def manifest_rows(folder: Path, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What one stage ran with."""
+    return [
+        ("Date", date_of(folder, facts)),
+        ("Command", facts["command"]),
+        ("Hardware", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)),
+        ("Commit", str(facts["commit"])),
+    ]
 
 
 def next_section(folder: Path, recipe: Recipe) -> str:

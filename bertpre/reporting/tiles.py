@@ -8,12 +8,13 @@ from bertpre.recipe import METRICS
 from bertpre.reporting.charts import gauge, number
 from bertpre.reporting.page import tile
 
-STAGES = ("prepare", "pretrain", "finetune", "evaluate", "baseline", "suite", "curve")
+STAGES = ("prepare", "pretrain", "finetune", "evaluate")
 
 
 def tiles(results: dict[str, Any], kind: str | None) -> str:
     """The tiles of the finished stages; `kind` is the task of the fine-tuning, None without one."""
-    found = pretraining_tiles(results) + ([score_tile(results, kind)] if kind and "evaluate" in results else [])
+    is_tested = kind is not None and METRICS[kind][0] in results.get("evaluate", {})
+    found = pretraining_tiles(results) + ([score_tile(results, kind)] if kind and is_tested else [])
     if average := results.get("glue", {}).get("average"):
         found.append(tile("GLUE average", f"{average:.3f}", "development sets", gauge(average, 1.0)))
     if seconds := stage_seconds(results):

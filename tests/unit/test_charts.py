@@ -16,6 +16,7 @@ from bertpre.reporting.charts import (
     line_chart,
     log_ticks,
     number,
+    percent,
     thinned,
     ticks,
 )
@@ -101,3 +102,10 @@ def test_layers_are_evenly_spaced() -> None:
 def test_every_picture_is_described() -> None:
     for svg in (gauge(0.5, 1.0), heat_map("1.1", "", [[1.0]], 1.0, ["a"], "what"), bar_chart("a", ["1"], [1], "b")):
         assert "role=img" in svg and re.search("aria-label='[^']+'", svg)
+
+
+def test_an_axis_of_shares_ends_at_0_and_1() -> None:
+    always_right = [Curve("one", [(0, 1.0), (1, 1.0)])]
+    assert ">120 %<" not in line_chart("accuracy", always_right, "step", y_format=percent)
+    assert ">100 %<" in line_chart("accuracy", always_right, "step", y_format=percent)
+    assert ">1.2<" in line_chart("loss", always_right, "step")

@@ -336,3 +336,17 @@ def test_the_audit_warns_and_an_older_one_is_shown_as_it_is() -> None:
     assert "median 12; 90 % from 3 to 30" in shown and "1: 0, 2: 2, 4: 5" in shown and "3 duplicate" in shown
     older = corpus_section({"documents": 1200, "tokens": 34_000, "dropped": {}})
     assert "1,200" in older and "arn" not in older and corpus_section({}) == ""
+
+
+def test_the_curves_of_the_kept_seed_are_shown() -> None:
+    rows = [
+        {"stage": stage, "split": "validation", "step": step, "accuracy": step / 10}
+        for stage, steps in (("finetune", (1, 2)), ("finetune seed 1", (3, 4)))
+        for step in steps
+    ]
+    tuned = {"seed": 1, "seeds": [{}, {}]}
+    shown = report.finetuning_section(rows, {"finetune": tuned})
+    assert "validation from 30 % to 40 %" in shown and "The curves of seed 1, the best of 2." in shown
+    assert "validation from 10 % to 20 %" in report.finetuning_section(rows, {"finetune": tuned | {"seed": 0}})
+    assert "seed" not in report.finetuning_section(rows[:2], {"finetune": {"seed": 0}})
+    assert report.finetuning_section([], {}) == ""
