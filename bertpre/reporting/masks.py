@@ -15,6 +15,7 @@ LABELS = {
     "nsp": ("the true next segment", "a random segment"),
     "sop": ("in order", "in the wrong order"),
 }
+NO_GUESSES = "No guesses were recorded."
 LEGEND = (
     "<p>The answer is above each target: <mark class=masked>[MASK]</mark> hides it, <mark class=random>another "
     "token</mark> replaces it, or <mark class=kept>it is kept</mark>, and the model has to predict it all the same.</p>"
@@ -89,18 +90,19 @@ def guesses_section(rows: Rows, results: dict[str, Any]) -> str:
 
     A run whose log holds no guesses shows the final ones from its results.
     """
-    evaluations = [row for row in of_stage(rows, "pretrain", "validation") if row.get("fillings")]
-    if not evaluations:
-        final = results.get("pretrain", {}).get("fillings", [])
+    evaluations, note = [row for row in of_stage(rows, "pretrain", "validation") if row.get("fillings")], ""
+    if not evaluations and "pretrain" in results:
+        final = results["pretrain"].get("fillings", [])
         evaluations = [{"step": results["pretrain"]["steps"], "fillings": final}] if final else []
-        if not final:
-            return paragraph("No guesses were recorded.", "note") if "pretrain" in results else ""
+        note = paragraph("The log holds no guesses; these are of the final model." if final else NO_GUESSES, "note")
+    if not evaluations:
+        return note
     chosen = thinned(evaluations)
     parts = [
         sentence(chosen[-1]["fillings"][number], [(row["step"], row["fillings"][number]["guesses"]) for row in chosen])
         for number in range(min(len(row["fillings"]) for row in chosen))
     ]
-    return f"<div class=charts>{''.join(parts)}</div>"
+    return f"{note}<div class=charts>{''.join(parts)}</div>"
 
 
 def thinned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +117,7 @@ def sentence(filling: dict[str, Any], guesses: list[tuple[int, list[str]]]) -> s
     text = html.escape(filling["sentence"]).replace("[MASK]", "<mark>[MASK]</mark>")
     lines = []
     for step, words in guesses:
-        cells = ", ".join(
+        cells = " · ".join(
             f"<mark class=kept>{html.escape(word)}</mark>" if word == filling["answer"] else html.escape(word)
             for word in words
         )

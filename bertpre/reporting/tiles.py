@@ -57,7 +57,7 @@ def pretraining_tiles(results: dict[str, Any]) -> list[str]:
 def loss_tile(loss: float, reference: float | None) -> str:
     """The MLM loss against the best loss without context."""
     if reference is None:
-        return tile("MLM loss", f"{loss:.3f}", "nats per masked token", unit="nats")
+        return tile("MLM loss", f"{loss:.3f}", "the context-free loss was not recorded", unit="nats")
     difference = reference - loss
     word = "better" if difference >= 0 else "worse"
     note = f"{abs(difference):.3f} {word} than the context-free loss {reference:.3f}"

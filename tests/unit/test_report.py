@@ -83,7 +83,8 @@ def test_a_run_of_before_the_context_free_loss_is_shown_without_it() -> None:
     assert rows["NSP accuracy"] == "70.0%"
     row = {"stage": "pretrain", "split": "train", "tokens": 1, "mlm_loss": 5, "nsp_accuracy": 0.5}
     assert "unigram entropy 6.5" in pretraining_charts([row], older)
-    assert "context-free" not in pretraining_charts([row], older) + tiles(older, None)
+    assert "context-free" not in pretraining_charts([row], older)
+    assert "the context-free loss was not recorded" in tiles(older, None)
 
 
 def test_the_overlap_of_test_and_training_is_shown() -> None:
@@ -100,7 +101,7 @@ def test_sentence_order_is_named_as_such() -> None:
 
 def test_texts_are_escaped() -> None:
     guesses = guesses_section([], results())
-    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in guesses and "<td>&lt;i&gt;, bad</td>" in guesses
+    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in guesses and "<td>&lt;i&gt; · bad</td>" in guesses
     assert "<" not in pair(["<p>"], {}, "").split("class=pair>")[1].split("<div")[0]
     assert "&lt;p&gt;<rt>&lt;b&gt;</rt>" in pair(["<p>"], {0: "<b>"}, "")
     assert "<a>" not in heat_table([[1]], ["<a>"], "<a>") + tile("<a>", "<a>", "<a>", unit="<a>")
@@ -227,8 +228,11 @@ def test_the_guesses_of_every_evaluation_are_shown_and_the_right_one_is_marked()
     ]  # fmt: skip
     shown = guesses_section(rows, {"pretrain": {}})
     assert shown.count("<th scope=row>") == 8 and ">0</th>" in shown and ">99</th>" in shown
-    assert "word99, <mark class=kept>cat</mark>" in shown and "word0, x" in shown
-    assert "No guesses were recorded" in guesses_section([], {"pretrain": {}}) and guesses_section([], {}) == ""
+    assert "word99 · <mark class=kept>cat</mark>" in shown and "word0 · x" in shown
+    assert "of the final model" in guesses_section([], results()) and "of the final model" not in shown
+    assert (
+        "No guesses were recorded" in guesses_section([], {"pretrain": {"steps": 1}}) and guesses_section([], {}) == ""
+    )
 
 
 def test_each_kind_of_target_is_marked_as_what_it_is() -> None:
