@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertpre.errors import UserError
+from bertpre.errors import first_line
 from bertpre.reporting.charts import heat_map
 from bertpre.reporting.page import paragraph
 
@@ -22,8 +22,8 @@ def attention_section(folder: Path, results: dict[str, Any]) -> str:
     sentence = min(sentences, key=len)
     try:
         tokens, weights = attention_weights(folder / "model", sentence)
-    except (UserError, OSError, RuntimeError, ValueError) as error:  # a report is written without the picture
-        return paragraph(f"The attention cannot be shown: {error}", "note")
+    except Exception as error:  # of many classes, for damaged files; none of them should keep a run from its report
+        return paragraph(f"The attention cannot be shown: {first_line(error)}", "note")
     layers, count = shown_layers(len(weights)), len(weights)
     top = float(weights[layers].max())
     maps = [

@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from bertpre.errors import UserError
+from bertpre.errors import first_line
 from bertpre.recipe import Recipe
 from bertpre.reporting.curves import Rows, of_stage
 from bertpre.reporting.page import paragraph
@@ -28,8 +28,8 @@ def masked_pairs_section(folder: Path, recipe: Recipe) -> str:
         return ""
     try:
         pairs = masked_pairs(folder, recipe)
-    except (UserError, OSError, ValueError) as error:
-        return paragraph(f"The masked pairs cannot be shown: {error}", "note")
+    except Exception as error:  # of many classes, for damaged files; none of them should keep a run from its report
+        return paragraph(f"The masked pairs cannot be shown: {first_line(error)}", "note")
     return (
         LEGEND + "".join(pairs) + paragraph("These are the first validation pairs, with the masks they keep.", "note")
     )

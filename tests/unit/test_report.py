@@ -354,3 +354,13 @@ def test_the_curves_of_the_kept_seed_are_shown() -> None:
     assert "validation from 10 % to 20 %" in report.finetuning_section(rows, {"finetune": tuned | {"seed": 0}})
     assert "seed" not in report.finetuning_section(rows[:2], {"finetune": {"seed": 0}})
     assert report.finetuning_section([], {}) == ""
+
+
+def test_damaged_files_do_not_keep_a_run_from_its_report(tmp_path: Path) -> None:
+    folder, recipe = write_run(tmp_path / "one", results() | {"evaluate": {}})
+    for name in ("model", "tokenizer"):
+        (folder / name).mkdir()
+    (folder / "model" / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "model" / "model.safetensors").write_bytes(b"")
+    shown = report.write_report(folder, recipe).read_text()
+    assert "The attention cannot be shown: " in shown and "The masked pairs cannot be shown: " in shown
