@@ -214,7 +214,8 @@ SECTIONS = {  # of `bertpre --help`
                 "Reports pseudo-perplexity, accuracy by word frequency, and acceptability of sentence pairs.",
                 ("probe runs/quickstart", "probe google-bert/bert-base-uncased --texts texts.txt --limit 500")),
         Command("report", "report:report", some_runs,
-                "Write the report of finished runs again.",
+                "Write the report of finished runs again. "
+                "Of several runs, also writes comparison.html in the first one's folder.",
                 ("report runs/quickstart", "report runs/first runs/second")),
     ),
     "Use and share": (

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,9 @@ def measured_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, r
 
 
 def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> dict[str, Any]:
-    """The versions, commit, command and hardware of this run, for `manifest.json`."""
+    """The date, versions, commit, command and hardware of this run, for `manifest.json`."""
     return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "commit": commit(),
         "command": " ".join(sys.argv),

@@ -1,6 +1,7 @@
-"""`bertpre report`: write the report of finished runs again."""
+"""`bertpre report`: write the report of finished runs again, and several runs side by side."""
 
 from bertpre.errors import UserError
+from bertpre.reporting.comparison import write_comparison
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import load_run, read_results
 
@@ -8,7 +9,8 @@ from bertpre.run_directory import load_run, read_results
 def report(run_dirs: list[str]) -> None:
     """Write each run's `report.html` from its results and print the path.
 
-    Raises UserError for a folder that is not a run directory, and for a run without results.
+    Of several runs, write `comparison.html` in the first one's directory too. Raises UserError for a folder that is not
+    a run directory, and for a run without results.
     """
     runs = [load_run(folder) for folder in run_dirs]
     for folder, _ in runs:
@@ -16,3 +18,5 @@ def report(run_dirs: list[str]) -> None:
             raise UserError(f"{folder}: there are no results yet; run `bertpre run {folder}` first")
     for folder, recipe in runs:
         print(f"report: {write_report(folder, recipe)}")
+    if len(runs) > 1:
+        print(f"comparison: {write_comparison(runs)}")

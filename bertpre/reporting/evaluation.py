@@ -4,34 +4,77 @@ import html
 from typing import Any
 
 from bertpre.recipe import METRICS
-from bertpre.reporting.page import image, new_figure, table, to_png
+from bertpre.reporting.charts import Curve, bar_chart, line_chart, percent
+from bertpre.reporting.curves import grid
+from bertpre.reporting.page import folded, heat_table, table
+
+MOST_CLASSES = 20  # in a confusion matrix
+FEW = 10  # examples, below which a bin of the calibration says little
 
 
-def evaluation_sections(results: dict[str, Any], kind: str) -> list[str]:
-    """Tables and pictures of the evaluations in a run's results; `kind` is the task."""
+def evaluation_section(results: dict[str, Any], kind: str) -> str:
+    """Tables and charts of the evaluations in a run's results; `kind` is the task."""
     parts: list[str] = []
     measured = results.get("evaluate", {})
     if "per_class" in measured:
         head = ("class", "precision", "recall", "F1", "examples")
-        parts += ["<h2>Test split</h2>", table(class_rows(measured["per_class"]), head)]
-    if "confusion" in measured and len(measured["confusion"]) <= 20:
-        names = list(measured["per_class"])
-        rows = [(name, *map(str, row)) for name, row in zip(names, measured["confusion"], strict=True)]
-        parts += ["<h3>Confusion matrix (rows: true class, columns: predicted class)</h3>", table(rows, ("", *names))]
+        parts += ["<h3>By class</h3>", table(class_rows(measured["per_class"]), head)]
+    if "confusion" in measured:
+        parts.append(confusion(measured["confusion"], list(measured["per_class"])))
     if "calibration" in measured:
-        calibration = measured["calibration"]
-        error, brier = calibration["expected_error"], calibration["brier"]
-        text = f"<p>Expected calibration error {error:.3f}, Brier score {brier:.3f}.</p>"
-        parts += ["<h3>Calibration</h3>", text, image(plot_calibration(calibration))]
+        parts.append(calibration_part(measured["calibration"]))
     if measured.get("mistakes"):
         parts += ["<h3>Worst mistakes</h3>", mistakes(measured["mistakes"])]
     if "baseline" in results:
-        parts += ["<h2>Baselines on the same examples</h2>", baselines(results, kind)]
+        parts += ["<h3>Baselines on the same examples</h3>", baselines(results, kind)]
     if "curve" in results:
-        parts += ["<h2>Accuracy by number of labels</h2>", image(plot_curve(results["curve"]))]
+        parts += ["<h3>Accuracy by number of labels</h3>", label_chart(results["curve"])]
     if "glue" in results:
-        parts += ["<h2>GLUE, development sets</h2>", glue(results["glue"])]
-    return parts
+        parts += ["<h3>GLUE, development sets</h3>", glue(results["glue"])]
+    return "".join(parts)
+
+
+def confusion(counts: list[list[int]], names: list[str]) -> str:
+    """The confusion matrix as a heat map; of many classes the pairs that are confused most often."""
+    if len(names) <= MOST_CLASSES:
+        title = "<h3>Confusion matrix</h3><p class=note>Shares are of the row, the true class.</p>"
+        return title + heat_table(counts, names, "true \\ predicted")
+    found = [
+        (count, true, predicted)
+        for true, row in zip(names, counts, strict=True)
+        for predicted, count in zip(names, row, strict=True)
+        if true != predicted and count
+    ]
+    rows = [(true, predicted, f"{count:,}") for count, true, predicted in sorted(found, reverse=True)[:10]]
+    return "<h3>Most frequent confusions</h3>" + table(rows, ("true class", "predicted", "examples"))
+
+
+def calibration_part(calibration: dict[str, Any]) -> str:
+    """Accuracy by predicted probability, with the number of examples in each bin."""
+    bins = calibration["bins"]
+    small = tuple(row["examples"] < FEW for row in bins)
+    points = [(row["confidence"], row["accuracy"]) for row in bins]
+    chart = line_chart(
+        "Accuracy by predicted probability", [Curve("this classifier", points, marks=True, doubtful=small)],
+        "predicted probability", y_format=percent, diagonal="perfect calibration",
+        note=f"hollow: fewer than {FEW} examples" if any(small) else "",
+    )  # fmt: skip
+    counts = bar_chart(
+        "Examples in each bin", [f"{row['confidence']:.2f}" for row in bins], [row["examples"] for row in bins],
+        "mean predicted probability",
+    )  # fmt: skip
+    rows = [
+        (
+            f"{row['confidence']:.3f}", f"{row['accuracy']:.1%}", f"{row['examples']:,}",
+            f"fewer than {FEW}: uncertain" if is_small else "",
+        )
+        for row, is_small in zip(bins, small, strict=True)
+    ]  # fmt: skip
+    return (
+        f"<h3>Calibration</h3><p>Expected calibration error {calibration['expected_error']:.3f}, Brier score "
+        f"{calibration['brier']:.3f}.</p><div class=charts>{chart}{counts}</div>"
+        + folded("The bins in numbers", table(rows, ("probability", "accuracy", "examples", "")))
+    )
 
 
 def overlap_text(measured: dict[str, Any]) -> str:
@@ -59,9 +102,15 @@ def mistakes(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         probability = f" (probability {row['probability']:.1%})" if "probability" in row else ""
         word = f"{row['word']}: " if "word" in row else ""
-        title = f"{word}true {row['label']}, predicted {row['prediction']}{probability}; {row['id']}"
+        label, prediction = (short(row[name]) for name in ("label", "prediction"))
+        title = f"{word}true {label}, predicted {prediction}{probability}; {row['id']}"
         items.append(f"<li><b>{html.escape(title)}</b><br>{html.escape(row['text'])}</li>")
-    return f"<ol>{''.join(items)}</ol>"
+    return f"<ol class=mistakes>{''.join(items)}</ol>"
+
+
+def short(value: Any) -> str:
+    """A class as it is, or a number of a regression with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def baselines(results: dict[str, Any], kind: str) -> str:
@@ -99,34 +148,24 @@ def glue(measured: dict[str, Any]) -> str:
     return table(rows)
 
 
-def plot_calibration(calibration: dict[str, Any]) -> bytes:
-    """Accuracy in each bin of the predicted probability; a PNG."""
-    figure, (axis,) = new_figure(1)
-    confidence = [row["confidence"] for row in calibration["bins"]]
-    accuracy = [row["accuracy"] for row in calibration["bins"]]
-    axis.plot([0, 1], [0, 1], color="grey", linestyle="--", label="perfect calibration")
-    axis.plot(confidence, accuracy, "o-", markersize=4, label="this classifier")
-    axis.set(xlabel="predicted probability", ylabel="accuracy", xlim=(min(confidence) - 0.05, 1.02))
-    axis.set_ylim(min(accuracy) - 0.05, 1.02)
-    axis.legend()
-    return to_png(figure)
-
-
-def plot_curve(points: list[dict[str, Any]]) -> bytes:
-    """Test accuracy over the number of labels, with the standard deviation over seeds; a PNG."""
-    figure, (axis,) = new_figure(1)
+def label_chart(points: list[dict[str, Any]]) -> str:
+    """Test accuracy over the number of labels, with the standard deviation over seeds."""
+    curves = []
     for init in dict.fromkeys(point["init"] for point in points):
         chosen = sorted((point for point in points if point["init"] == init), key=lambda point: point["examples"])
         accuracy = [point["accuracy"] for point in chosen]
-        axis.errorbar(
-            [point["examples"] for point in chosen],
-            [each["mean"] for each in accuracy],
-            [each["std"] for each in accuracy],
-            fmt="o-",
-            markersize=4,
-            capsize=3,
-            label="no pretraining" if init == "random" else init,
+        curves.append(
+            Curve(
+                "no pretraining" if init == "random" else init,
+                [(point["examples"], each["mean"]) for point, each in zip(chosen, accuracy, strict=True)],
+                marks=True,
+                errors=tuple(each["std"] for each in accuracy),
+            )
         )
-    axis.set(xscale="log", xlabel="labelled texts", ylabel="test accuracy")
-    axis.legend()
-    return to_png(figure)
+    return grid(
+        [
+            line_chart(
+                "Test accuracy", curves, "labelled texts", y_format=percent, is_log=True, note="± 1 std over seeds"
+            )
+        ]
+    )

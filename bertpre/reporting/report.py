@@ -1,69 +1,131 @@
 """The report of a run: a self-contained HTML page, and the closing lines on the terminal."""
 
 import html
-import json
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bertpre.console import duration, program
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
-from bertpre.reporting.evaluation import evaluation_sections, overlap_text
-from bertpre.reporting.page import image, new_figure, page, table, to_png
+from bertpre.reporting.attention_maps import attention_section
+from bertpre.reporting.corpus import corpus_section
+from bertpre.reporting.curves import (
+    REFERENCES,
+    finetuning_charts,
+    finetuning_stage,
+    machine_charts,
+    pretraining_charts,
+    read_metrics,
+)
+from bertpre.reporting.evaluation import evaluation_section, overlap_text
+from bertpre.reporting.masks import guesses_section, masked_pairs_section
+from bertpre.reporting.page import folded, page, paragraph, table, time_bars
+from bertpre.reporting.tiles import stage_seconds, tiles
 from bertpre.run_directory import read_json, read_manifest, read_results
-
-# What an MLM loss is held against, in the order of its importance; runs of before 2026-11-23 have the entropy only.
-REFERENCES = {"context_free_loss": "context-free loss", "unigram_entropy": "unigram entropy"}
 
 
 def write_report(folder: Path, recipe: Recipe) -> Path:
     """Write `report.html` from the results and metrics in `folder`; returns its path."""
     results, rows = read_results(folder), read_metrics(folder)
-    parts = [
+    kind = recipe.finetune.task if recipe.finetune is not None else None
+    above = [
         f"<h1>{html.escape(folder.name)}</h1>",
-        f"<p class=note>{html.escape(provenance(folder))}</p>",
-        "<h2>Results</h2>",
-        table(headline_rows(results)),
-        *(f"<p>{html.escape(note)}</p>" for note in synthetic_notes(recipe)),
+        paragraph(provenance(folder), "note"),
+        tiles(results, kind),
+        *(paragraph(note) for note in synthetic_notes(recipe)),
     ]
-    if histograms := results.get("prepare", {}).get("histograms"):
-        parts += ["<h2>Corpus</h2>", image(plot_lengths(histograms))]
-    if any(row["stage"] == "pretrain" for row in rows):
-        parts += [
-            "<h2>Pretraining</h2>",
-            image(plot_pretraining(rows, results)),
-            f"<h3>Masked words and the model's guesses</h3>{fillings(results)}",
-        ]
-    if any("accuracy" in row for row in rows if row["stage"] == "finetune"):
-        parts += ["<h2>Fine-tuning</h2>", image(plot_finetuning(rows))]
-    if recipe.finetune is not None:
-        parts += evaluation_sections(results, recipe.finetune.task)
-    parts += ["<h2>Recipe</h2>", f"<pre>{html.escape(to_yaml(recipe))}</pre>"]
-    write_text(folder / "report.html", page(folder.name, parts))
+    sections = [
+        ("Pretraining", pretraining_charts(rows, results)),
+        ("Guesses for [MASK] through training", guesses_section(rows, results)),
+        ("Masks at work", masked_pairs_section(folder, recipe) if "prepare" in results else ""),
+        ("Attention by head", attention_section(folder, results)),
+        ("Fine-tuning", finetuning_section(rows, results)),
+        ("Test", evaluation_section(results, kind) if kind else ""),
+        ("Corpus", corpus_section(results.get("prepare", {}))),
+        ("Machine", machine_section(folder, rows, results)),
+        ("All results", table(headline_rows(results))),
+        ("What to do next", next_section(folder, recipe)),
+        ("Recipe", folded("The complete recipe", f"<pre>{html.escape(to_yaml(recipe))}</pre>")),
+    ]
+    write_text(folder / "report.html", page(folder.name, above, sections))
     return folder / "report.html"
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl`."""
-    file = folder / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
 def provenance(folder: Path) -> str:
-    """Commit, versions and hardware in one line."""
+    """Date, commit, versions and hardware in one line."""
     stages = read_manifest(folder)
     facts = stages.get("pretrain", stages.get("finetune"))
     if not facts:
         return ""
     hardware, versions = facts["hardware"], facts["versions"]
     return (
-        f"bertpre {versions['bertpre']} (commit {facts['commit']}), torch {versions['torch']}, transformers "
-        f"{versions['transformers']}; {hardware['device']}, threads {hardware['threads']}, "
-        f"processes {hardware['processes']}, {hardware['precision']}"
+        f"{date_of(folder, facts)}; bertpre {versions['bertpre']} (commit {facts['commit']}), torch "
+        f"{versions['torch']}, transformers {versions['transformers']}; {hardware['device']}, threads "
+        f"{hardware['threads']}, processes {hardware['processes']}, {hardware['precision']}"
     )
+
+
+def date_of(folder: Path, facts: dict[str, Any]) -> str:
+    """When a stage began; for a run of an older version, when its last result was written."""
+    if "date" in facts:
+        return facts["date"][:10]
+    return datetime.fromtimestamp((folder / "manifest.json").stat().st_mtime, UTC).date().isoformat()
+
+
+def finetuning_section(rows: list[dict[str, Any]], results: dict[str, Any]) -> str:
+    """The curves of the kept classifier."""
+    tuned, charts = results.get("finetune", {}), finetuning_charts(rows, finetuning_stage(rows, results))
+    seeds = len(tuned.get("seeds", ()))
+    note = paragraph(f"The curves of seed {tuned['seed']}, the best of {seeds}.", "note") if charts and seeds else ""
+    return note + charts
+
+
+def machine_section(folder: Path, rows: list[dict[str, Any]], results: dict[str, Any]) -> str:
+    """The time of each stage, the curves that show how well the machine was used, and what each stage ran with."""
+    seconds = stage_seconds(results)
+    if not seconds and not rows:
+        return ""
+    words = {name: duration(value) for name, value in seconds.items()}
+    parts = ["<h3>Time of each stage</h3>", time_bars(seconds, words)]
+    for stage, name in (("pretrain", "Pretraining"), (finetuning_stage(rows, results), "Fine-tuning")):
+        if charts := machine_charts(rows, stage):
+            parts += [f"<h3>{name}: learning rate, gradient norm, throughput</h3>", charts]
+    facts = []
+    if parameters := results.get("pretrain", {}).get("parameters"):
+        facts.append(("Parameters", f"{parameters:,}"))
+    if memory := max((row.get("peak_memory_mb") or 0 for row in rows), default=0):
+        facts.append(("Peak memory", f"{memory:,} MB"))
+    parts.append(table(facts) if facts else "")
+    for stage, each in read_manifest(folder).items():
+        parts.append(folded(f"{stage}: versions, hardware and command", table(manifest_rows(folder, each))))
+    return "".join(parts)
+
+
+def manifest_rows(folder: Path, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What one stage ran with."""
+    return [
+        ("Date", date_of(folder, facts)),
+        ("Command", facts["command"]),
+        ("Hardware", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)),
+        ("Commit", str(facts["commit"])),
+    ]
+
+
+def next_section(folder: Path, recipe: Recipe) -> str:
+    """The next steps as commands and code."""
+    run = shlex.quote(str(folder))
+    lines = next_lines(folder, recipe)[2:]
+    if (folder / "model").is_dir():
+        lines += [f"  Measure the model:  {program()} probe {run}"]
+        lines += [f"  Export, ONNX:       {program()} export {run} --to onnx"]
+    lines += [
+        f"  Share on the Hub:   {program()} push {run} NAME/REPOSITORY",
+        f"  Compare with a run: {program()} report {run} OTHER_RUN",
+    ]
+    return f"<pre>{html.escape(chr(10).join(line.removeprefix('  ') for line in lines))}</pre>"
 
 
 def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
@@ -193,61 +255,3 @@ def loading(model: Path) -> str:
     """The arguments with which transformers loads a model's folder; one with code of its own needs permission."""
     has_code = "auto_map" in read_json(model / "config.json")
     return f'"{model}"{", trust_remote_code=True" if has_code else ""}'
-
-
-def fillings(results: dict[str, Any]) -> str:
-    """A list of the sentences with a masked word."""
-    items = []
-    for filling in results.get("pretrain", {}).get("fillings", []):
-        sentence = html.escape(filling["sentence"]).replace("[MASK]", "<mark>[MASK]</mark>")
-        guesses, answer = html.escape(", ".join(filling["guesses"])), html.escape(filling["answer"])
-        items.append(f"<li>{sentence}<br>guesses: <b>{guesses}</b>; original: {answer}</li>")
-    return f"<ul>{''.join(items)}</ul>"
-
-
-def plot_lengths(histograms: dict[str, list[int]]) -> bytes:
-    """Histograms of the lengths of documents and sentences, in bins of doubling width; a PNG."""
-    figure, axes = new_figure(len(histograms))
-    for axis, (name, counts) in zip(axes, histograms.items(), strict=True):
-        bins = range(len(counts))
-        axis.bar(bins, counts, width=0.9)
-        axis.set_xticks(bins, [f"{1 << number:,}" for number in bins], rotation=45)
-        axis.set(xlabel="tokens (start of each bin)", title=name.replace("_", " "))
-    return to_png(figure)
-
-
-def plot_pretraining(rows: list[dict[str, Any]], results: dict[str, Any]) -> bytes:
-    """MLM loss with the context-free loss, and NSP, SOP or else MLM accuracy, over tokens seen; a PNG."""
-    figure, (left, right) = new_figure(2)
-    pairs = any("nsp_accuracy" in row for row in rows)
-    name = "nsp_accuracy" if pairs else "mlm_accuracy"
-    title = "SOP" if results.get("prepare", {}).get("pairs_kind") == "sop" else "NSP"
-    for split, style in (("train", "-"), ("validation", "o-")):
-        chosen = [row for row in rows if row["stage"] == "pretrain" and row["split"] == split]
-        tokens = np.array([row["tokens"] for row in chosen]) / 1e6
-        left.plot(tokens, [row["mlm_loss"] for row in chosen], style, markersize=3, label=split)
-        right.plot(tokens, [row.get(name, np.nan) for row in chosen], style, markersize=3, label=split)
-    trained = results.get("pretrain", {})
-    for key, name in REFERENCES.items():
-        if key in trained:
-            left.axhline(trained[key], color="grey", linestyle=":" if "entropy" in key else "--", label=name)
-    if majority := trained.get("validation", {}).get("nsp_majority_share"):
-        right.axhline(majority, color="grey", linestyle="--", label="majority class")
-    left.set(xlabel="million tokens", ylabel="nats per masked token", title="MLM loss")
-    right.set(xlabel="million tokens", title=f"{title if pairs else 'MLM'} accuracy")
-    left.legend()
-    right.legend()
-    return to_png(figure)
-
-
-def plot_finetuning(rows: list[dict[str, Any]]) -> bytes:
-    """Training and validation accuracy over the steps; a PNG."""
-    figure, (axis,) = new_figure(1)
-    for split, style in (("train", "-"), ("validation", "o-")):
-        chosen = [row for row in rows if row["stage"] == "finetune" and row["split"] == split and "accuracy" in row]
-        axis.plot(
-            [row["step"] for row in chosen], [row["accuracy"] for row in chosen], style, markersize=4, label=split
-        )
-    axis.set(xlabel="step", title="accuracy")
-    axis.legend()
-    return to_png(figure)

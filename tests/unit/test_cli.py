@@ -168,7 +168,11 @@ def test_report_writes_the_report_of_each_run_again(tmp_path: Path, capsys: pyte
     assert not (runs[0] / "report.html").exists()
     shutil.copy(runs[0] / "results.json", runs[1])
     assert run_here("report", *runs) == 0
-    assert capsys.readouterr().out == "".join(f"report: {run / 'report.html'}\n" for run in runs)
+    printed = "".join(f"report: {run / 'report.html'}\n" for run in runs)
+    assert capsys.readouterr().out == printed + f"comparison: {runs[0] / 'comparison.html'}\n"
+    assert "<a href='../two/report.html'>two</a>" in (runs[0] / "comparison.html").read_text()
+    assert run_here("report", runs[0]) == 0
+    assert "comparison" not in capsys.readouterr().out
     assert "2 epochs on 1,000 texts, 1 min 1 s" in (runs[1] / "report.html").read_text()
 
 

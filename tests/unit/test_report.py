@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from bertpre.recipe import load_recipe
+from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting import evaluation, page, report
-from bertpre.reporting.report import closing_lines, headline_rows, next_lines, read_metrics
+from bertpre.reporting.charts import figure
+from bertpre.reporting.comparison import write_comparison
+from bertpre.reporting.corpus import corpus_section
+from bertpre.reporting.curves import pretraining_charts, read_metrics
+from bertpre.reporting.masks import guesses_section, pair
+from bertpre.reporting.page import heat_table, tile
+from bertpre.reporting.picture import pretraining_png
+from bertpre.reporting.report import closing_lines, headline_rows, next_lines
+from bertpre.reporting.tiles import best_baseline, score_tile, stage_seconds, tiles
 
 MEASURED = {
     "accuracy": 0.75,
@@ -73,9 +81,10 @@ def test_a_run_of_before_the_context_free_loss_is_shown_without_it() -> None:
     rows = dict(headline_rows(older))
     assert rows["MLM loss"] == "4.250 nats per masked token (unigram entropy 6.500)"
     assert rows["NSP accuracy"] == "70.0%"
-    report.plot_pretraining(
-        [{"stage": "pretrain", "split": "train", "tokens": 1, "mlm_loss": 5, "nsp_accuracy": 0.5}], older
-    )
+    row = {"stage": "pretrain", "split": "train", "tokens": 1, "mlm_loss": 5, "nsp_accuracy": 0.5}
+    assert "unigram entropy 6.5" in pretraining_charts([row], older)
+    assert "context-free" not in pretraining_charts([row], older)
+    assert "the context-free loss was not recorded" in tiles(older, None)
 
 
 def test_the_overlap_of_test_and_training_is_shown() -> None:
@@ -91,8 +100,12 @@ def test_sentence_order_is_named_as_such() -> None:
 
 
 def test_texts_are_escaped() -> None:
-    fillings = report.fillings(results())
-    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in fillings and "<b>&lt;i&gt;, bad</b>" in fillings
+    guesses = guesses_section([], results())
+    assert "a &lt;b&gt; is <mark>[MASK]</mark>." in guesses and "<td>&lt;i&gt; · bad</td>" in guesses
+    assert "<" not in pair(["<p>"], {}, "").split("class=pair>")[1].split("<div")[0]
+    assert "&lt;p&gt;<rt>&lt;b&gt;</rt>" in pair(["<p>"], {0: "<b>"}, "")
+    assert "<a>" not in heat_table([[1]], ["<a>"], "<a>") + tile("<a>", "<a>", "<a>", unit="<a>")
+    assert "'" not in figure("", "", "it's <b>", "").split("aria-label='")[1].split("'>")[0]
     assert page.table([("<a>", "<b>")], ("<c>",)).count("&lt;") == 3
     row = {"label": "<p>", "prediction": "no", "probability": 0.987, "id": "test/3", "text": "a < b"}
     shown = evaluation.mistakes([row])
@@ -172,3 +185,182 @@ def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_tiles_show_each_number_and_what_it_is_compared_with() -> None:
+    measured = results()
+    measured["evaluate"] |= {"bag_of_words": {"accuracy": 0.7}}
+    measured["baseline"] = {"NB-SVM": {"accuracy": 0.72, "f1": None}, "tf-idf": {"accuracy": 0.71, "f1": None}}
+    shown = tiles(measured, "classification")
+    for text in (
+        "1.875 better than the context-free loss 6.125",
+        "95 % CI 67.1%-72.8%; majority class 60.0%",
+        "95 % CI 70.0%-80.0%; 3.0 points above NB-SVM (72.0%)",
+        "Time of all stages",
+    ):
+        assert text in shown
+    measured["pretrain"]["validation"]["mlm_loss"] = 7.0
+    assert "0.875 worse than the context-free loss" in tiles(measured, None)
+    assert "Test accuracy" not in tiles(measured, None) and tiles({}, None) == ""
+    assert best_baseline({}, "accuracy") is None and best_baseline(measured, "f1") is None
+
+
+def test_the_main_metric_of_a_task_is_on_its_tile() -> None:
+    numbers = {"evaluate": {"pearson": -0.25, "spearman": 0.1, "loss": 1.0, "intervals": {"pearson": [-0.5, 0.1]}}}
+    shown = score_tile(numbers, "regression")
+    assert "Test pearson" in shown and "-0.250" in shown and "95 % CI -0.500 to 0.100" in shown
+    assert "<svg" not in shown  # the scale of the picture begins at 0
+
+
+def test_the_time_of_a_stage_is_shown_where_it_was_recorded() -> None:
+    assert stage_seconds({"evaluate": {"seconds": 1.5}, "prepare": {}, "curve": [{"seconds": 2}]}) == {"evaluate": 1.5}
+
+
+def test_the_guesses_of_every_evaluation_are_shown_and_the_right_one_is_marked() -> None:
+    rows = [
+        {
+            "stage": "pretrain", "split": "validation", "step": step,
+            "fillings": [
+                {"sentence": "a [MASK] b", "answer": "cat", "guesses": [f"word{step}", "cat" if step else "x"]},
+            ],
+        }
+        for step in range(100)
+    ]  # fmt: skip
+    shown = guesses_section(rows, {"pretrain": {}})
+    assert shown.count("<th scope=row>") == 8 and ">0</th>" in shown and ">99</th>" in shown
+    assert "word99 · <mark class=kept>cat</mark>" in shown and "word0 · x" in shown
+    assert "of the final model" in guesses_section([], results()) and "of the final model" not in shown
+    assert (
+        "No guesses were recorded" in guesses_section([], {"pretrain": {"steps": 1}}) and guesses_section([], {}) == ""
+    )
+
+
+def test_each_kind_of_target_is_marked_as_what_it_is() -> None:
+    shown = pair(["[CLS]", "[MASK]", "dog", "ran", "##ning", "."], {1: "cat", 2: "dog", 3: "sat"}, "in order")
+    assert "<ruby class=masked>[MASK]<rt>cat</rt></ruby>" in shown
+    assert "<ruby class=kept>dog<rt>dog</rt></ruby>" in shown
+    assert "<ruby class=random>ran<rt>sat</rt></ruby>ning ." in shown
+    assert "6 tokens, 3 targets; the segments are in order" in shown
+    assert "<span class=sep>[SEP]</span> ##ing" in pair(["[SEP]", "##ing"], {}, "")  # a segment that starts in a word
+
+
+def test_bins_of_few_examples_are_marked() -> None:
+    bins = [{"confidence": 0.6, "accuracy": 0.5, "examples": 9}, {"confidence": 0.9, "accuracy": 0.8, "examples": 10}]
+    shown = evaluation.calibration_part({"expected_error": 0.1, "brier": 0.2, "bins": bins})
+    assert shown.count("<circle class='hollow") == 1 and shown.count("fewer than 10: uncertain") == 1
+    assert "hollow: fewer than 10 examples" in shown
+    bins[0]["examples"] = 10
+    shown = evaluation.calibration_part({"expected_error": 0.1, "brier": 0.2, "bins": bins})
+    assert "hollow" not in shown and "fewer than" not in shown
+
+
+def test_a_confusion_matrix_is_a_heat_map_and_of_many_classes_a_list() -> None:
+    shown = evaluation.confusion([[3, 1], [0, 0]], ["no", "yes"])
+    assert "style='--share:0.75'>3<small>75%" in shown and "style='--share:0.00'>0<small>0%" in shown
+    counts = [[5 * (row == column) + (row == 2) * (column == 7) * 4 for column in range(21)] for row in range(21)]
+    shown = evaluation.confusion(counts, [f"class {number}" for number in range(21)])
+    assert "Most frequent confusions" in shown and shown.count("<th scope=row>") == 1
+    assert "class 2</th><td class=number>class 7</td><td class=number>4</td>" in shown
+
+
+@pytest.mark.parametrize("kept", [(), ("prepare",), ("pretrain",), ("finetune",), ("finetune", "evaluate")])
+def test_a_run_without_some_stages_has_a_page(kept: tuple[str, ...], tmp_path: Path) -> None:
+    some = {stage: found for stage, found in results().items() if stage in kept}
+    (tmp_path / "results.json").write_text(json.dumps(some))
+    shown = report.write_report(tmp_path, load_recipe("quickstart")).read_text()
+    assert ("<div class=label>MLM loss" in shown) == ("pretrain" in kept)
+    assert ("<div class=label>Test accuracy" in shown) == ("evaluate" in kept)
+    for link in ("#recipe", "#what-to-do-next"):
+        assert f"href='{link}'" in shown and f"id='{link[1:]}'" in shown
+    assert "name=viewport" in shown and "prefers-color-scheme: dark" in shown and "<script" not in shown
+
+
+def write_run(folder: Path, found: dict[str, Any], *overrides: str) -> tuple[Path, Recipe]:
+    """A run directory that holds results and two rows of metrics."""
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(found))
+    rows = [
+        {"stage": "pretrain", "split": "validation", "step": step, "tokens": 10**6 * step, "mlm_loss": 9 - step}
+        for step in (0, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder, load_recipe("quickstart", [f"output_dir={folder}", *overrides])
+
+
+def test_runs_side_by_side(tmp_path: Path) -> None:
+    better = results()
+    better["pretrain"]["validation"] |= {"mlm_loss": 4.0, "mlm_accuracy": 0.3}
+    better["evaluate"] |= {"accuracy": 0.5, "matthews": 0.1}
+    worse = results()
+    worse["evaluate"]["matthews"] = 0.1
+    runs = [write_run(tmp_path / "one", worse), write_run(tmp_path / "two", better, "seed=7")]
+    file = write_comparison(runs)
+    shown = file.read_text()
+    assert file == tmp_path / "one" / "comparison.html"
+    assert "<td class='number'>4.250</td><td class='number best'>4.000</td>" in shown  # the lower loss
+    assert "<td class='number best'>75.0% (70.0% to 80.0%)</td><td class='number'>50.0%" in shown
+    assert "MLM accuracy</th><td class='number'>30.0%</td><td class='number'>30.0%" in shown
+    assert "seed</th><td>0</td><td>7</td>" in shown and "output_dir</th>" not in shown
+    assert "MLM loss by million tokens: one from 9 to 8; two from 9 to 8" in shown
+
+
+def test_different_tasks_are_not_ranked(tmp_path: Path) -> None:
+    other = {"evaluate": {"pearson": 0.5, "spearman": 0.5, "loss": 0.1, "intervals": {}, "seconds": 1.0}}
+    found = results()
+    found["evaluate"]["matthews"] = 0.1
+    runs = [write_run(tmp_path / "a" / "x", found), write_run(tmp_path / "b" / "x", other, "finetune.task=regression")]
+    shown = write_comparison(runs).read_text()
+    assert "a/x" in shown and "b/x" in shown and "best'>0.100" not in shown
+
+
+def test_the_same_recipe_twice_has_no_differences(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, results() | {"evaluate": {}}) for name in ("one", "two")]
+    assert "The recipes are the same but for output_dir." in write_comparison(runs).read_text()
+
+
+def test_the_curves_are_a_picture_too(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path / "one", results())
+    assert pretraining_png(read_metrics(folder), results()).startswith(b"\x89PNG")
+
+
+def test_the_numbers_of_a_regression_are_short() -> None:
+    shown = evaluation.mistakes([{"label": 2.0, "prediction": 1.8039871454238892, "id": "test/1", "text": "a"}])
+    assert "true 2, predicted 1.804;" in shown
+
+
+def test_the_audit_warns_and_an_older_one_is_shown_as_it_is() -> None:
+    lengths = {"5%": 3, "median": 12, "95%": 30}
+    prepared = {
+        "documents": 1200, "tokens": 34_000, "dropped": {"duplicate": 3}, "unknown_share": 0.0,
+        "repeated_line_share": 0.6, "tokens_in_document": lengths | {"median": 90}, "tokens_in_sentence": lengths,
+        "histograms": {"tokens_in_sentence": [0, 2, 5]}, "pair_lengths_auc": 0.61, "pair_auc_std": 0.004,
+    }  # fmt: skip
+    shown = corpus_section(prepared)
+    assert "Warning: 60% of the lines repeat others" in shown and "Warning: segment lengths predict the label" in shown
+    assert "median 12; 90 % from 3 to 30" in shown and "1: 0, 2: 2, 4: 5" in shown and "3 duplicate" in shown
+    older = corpus_section({"documents": 1200, "tokens": 34_000, "dropped": {}})
+    assert "1,200" in older and "arn" not in older and corpus_section({}) == ""
+
+
+def test_the_curves_of_the_kept_seed_are_shown() -> None:
+    rows = [
+        {"stage": stage, "split": "validation", "step": step, "accuracy": step / 10}
+        for stage, steps in (("finetune", (1, 2)), ("finetune seed 1", (3, 4)))
+        for step in steps
+    ]
+    tuned = {"seed": 1, "seeds": [{}, {}]}
+    shown = report.finetuning_section(rows, {"finetune": tuned})
+    assert "validation from 30 % to 40 %" in shown and "The curves of seed 1, the best of 2." in shown
+    assert "validation from 10 % to 20 %" in report.finetuning_section(rows, {"finetune": tuned | {"seed": 0}})
+    assert "seed" not in report.finetuning_section(rows[:2], {"finetune": {"seed": 0}})
+    assert report.finetuning_section([], {}) == ""
+
+
+def test_damaged_files_do_not_keep_a_run_from_its_report(tmp_path: Path) -> None:
+    folder, recipe = write_run(tmp_path / "one", results() | {"evaluate": {}})
+    for name in ("model", "tokenizer"):
+        (folder / name).mkdir()
+    (folder / "model" / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "model" / "model.safetensors").write_bytes(b"")
+    shown = report.write_report(folder, recipe).read_text()
+    assert "The attention cannot be shown: " in shown and "The masked pairs cannot be shown: " in shown

@@ -1,0 +1,34 @@
+"""The curves of a pretraining as one PNG, for places that show no SVG, such as a model card."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from bertpre.reporting.curves import REFERENCES, SPLITS, of_stage, points, token_unit
+
+
+def pretraining_png(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> bytes:
+    """MLM loss with its references, and NSP, SOP or else MLM accuracy, over tokens seen."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.4), dpi=110, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    name = "nsp_accuracy" if any("nsp_accuracy" in row for row in rows) else "mlm_accuracy"
+    kind = results.get("prepare", {}).get("pairs_kind", "nsp") if name == "nsp_accuracy" else "mlm"
+    unit, label = token_unit(rows)
+    for split, shown in SPLITS.items():
+        for axis, metric in ((left, "mlm_loss"), (right, name)):
+            found = points(of_stage(rows, "pretrain", split), "tokens", metric, unit)
+            style = "o-" if split == "validation" else "-"
+            axis.plot([x for x, _ in found], [y for _, y in found], style, markersize=3, label=shown)
+    trained = results.get("pretrain", {})
+    for key, shown in REFERENCES.items():
+        if key in trained:
+            left.axhline(trained[key], color="grey", linestyle=":" if "entropy" in key else "--", label=shown)
+    left.set(xlabel=label, ylabel="nats per masked token", title="MLM loss")
+    right.set(xlabel=label, title=f"{kind.upper()} accuracy")
+    left.legend()
+    right.legend()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
