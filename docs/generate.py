@@ -42,9 +42,10 @@ def recipe_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-INTRODUCTION = """A recipe is a YAML file with these keys. Every key can also be set on the command line, as in `training.max_steps=100`;
-`training.phases.0.max_length=64` sets an entry of a list. Unknown keys and bad values are refused before anything runs. `bertpre show
-RECIPE` prints a recipe with the meaning of each key, and `recipes/schema.json` lets editors complete and check recipes.
+INTRODUCTION = """A recipe is a YAML file with these keys. Every key can also be set on the command line, as in
+`training.max_steps=100`; `training.phases.0.max_length=64` sets an entry of a list. Unknown keys and bad values are
+refused before anything runs. `bertpre show RECIPE` prints a recipe with the meaning of each key, and
+`recipes/schema.json` lets editors complete and check recipes.
 
 A run needs `output_dir`, a `corpus` (or an existing model in `finetune.init`) and a limit: `training.max_steps`,
 `training.max_tokens` or `training.budget`."""
@@ -94,13 +95,13 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-COMMANDS_INTRODUCTION = """`bertpre COMMAND -h` prints the same. RECIPE is a file, a run directory or the name of a shipped recipe. Every command also takes
-`--quiet` (print only warnings, errors and results) and `--debug` (show the traceback of an error). A mistake in a recipe or a file is
-one message with exit status 2, and nothing is overwritten. `python -m bertpre` is the same as `bertpre`; `bertpre
---install-completion` completes commands, recipes and keys in the shell.
+COMMANDS_INTRODUCTION = """`bertpre COMMAND -h` prints the same. RECIPE is a file, a run directory or the name of a shipped
+recipe. Every command also takes `--quiet` (print only warnings, errors and results) and `--debug` (show the traceback
+of an error). A mistake in a recipe or a file is one message with exit status 2, and nothing is overwritten. `python -m
+bertpre` is the same as `bertpre`; `bertpre --install-completion` completes commands, recipes and keys in the shell.
 
-On several processes, `accelerate launch -m bertpre.pretrain` and `-m bertpre.finetune` take the arguments of `bertpre pretrain`
-and `bertpre finetune` ([GPUs](how-to/gpus.md))."""
+On several processes, `accelerate launch -m bertpre.pretrain` and `-m bertpre.finetune` take the arguments of `bertpre
+pretrain` and `bertpre finetune` ([GPUs](how-to/gpus.md))."""
 
 
 def parameters(command: Any) -> Iterator[str]:
