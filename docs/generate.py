@@ -95,10 +95,11 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-COMMANDS_INTRODUCTION = """`bertpre COMMAND -h` prints the same. RECIPE is a file, a run directory or the name of a shipped
-recipe. Every command also takes `--quiet` (print only warnings, errors and results) and `--debug` (show the traceback
-of an error). A mistake in a recipe or a file is one message with exit status 2, and nothing is overwritten. `python -m
-bertpre` is the same as `bertpre`; `bertpre --install-completion` completes commands, recipes and keys in the shell.
+COMMANDS_INTRODUCTION = """`bertpre COMMAND -h` prints the same. RECIPE is a file, a run directory or a shipped
+recipe's name. Every command also takes `--quiet` (print only warnings, errors and results) and `--debug` (show the
+traceback of an error). A mistake in a recipe or a file is one message with exit status 2, and nothing is overwritten.
+`python -m bertpre` is the same as `bertpre`; `bertpre --install-completion` completes commands, recipes and keys in the
+shell.
 
 On several processes, `accelerate launch -m bertpre.pretrain` and `-m bertpre.finetune` take the arguments of `bertpre
 pretrain` and `bertpre finetune` ([GPUs](how-to/gpus.md))."""

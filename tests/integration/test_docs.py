@@ -1,7 +1,7 @@
 """The documentation: every code block runs, or says why not; every command parses; generated pages are current.
 
-A block that is not run is preceded by an HTML comment: `<!-- not run: why -->`, or `<!-- parsed, not run: why -->` where
-its commands must still parse. All other blocks of a page run in order, in a folder that holds a finished
+A block that is not run is preceded by an HTML comment: `<!-- not run: why -->`, or `<!-- parsed, not run: why -->`,
+where its commands must still parse. All other blocks of a page run in order, in a folder that holds a finished
 `runs/quickstart`, with models and budgets that take seconds.
 """
 
@@ -33,7 +33,8 @@ BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILI
 FASTER = {  # what makes each training of the documentation take seconds
     "corpus.limit": 150, "tokenizer.vocab_size": 512, "training.compile": False, "training.precision": "fp32",
     "training.budget": None, "training.max_steps": 4, "training.global_batch_size": 8, "training.eval_pairs": 8,
-    "training.phases": [{"max_length": 32}], "training.log_every": 2, "pairs.validation_fraction": 0.1, "evaluate.limit": 40,
+    "training.phases": [{"max_length": 32}], "training.log_every": 2, "evaluate.limit": 40,
+    "pairs.validation_fraction": 0.1,
 } | {f"model.{name}": value for name, value in tiny_values(Path(), "modern")["model"].items()}  # fmt: skip
 FASTER_TUNING = {"epochs": 1, "min_steps": None, "limit": 80, "max_length": 32, "validation_fraction": 0.2}
 
