@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -239,3 +240,26 @@ def test_the_batches_of_the_data_page_fit_a_stock_model(workplace: Path) -> None
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     loss = BertForPreTraining(BertConfig(vocab_size=len(tokenizer), **sizes))(**batch).loss
     assert torch.isfinite(loss)
+
+
+def test_the_container_and_the_workflows_use_what_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    extras = re.search(r'"\.\[([\w,]+)\]"', dockerfile)
+    assert extras
+    assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
+    assert re.search(r'^ENTRYPOINT \["bertpre"\]\nCMD \["quickstart"\]$', dockerfile, re.MULTILINE)
+    shown = re.findall(r"--build-arg (\w+)=", (DOCS / "how-to/container.md").read_text("utf-8"))
+    assert shown
+    assert set(shown) <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+    targets = [target for row in jobs["test"]["strategy"]["matrix"]["include"] for target in row["targets"].split()]
+    assert {*targets, "docs"} <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for statement in statements(jobs["wheel"]["steps"][-1]["run"]):
+        check_command(words(statement)[1:])
+
+
+def test_the_citation_has_the_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (str(citation["version"]), citation["license"]) == (project["version"], project["license"])
