@@ -127,7 +127,12 @@ def workplace(small_quickstart: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(b.is_run for b in blocks(page))], ids=name_of)
+def as_parameter(page: Path) -> Any:
+    """A page, marked as slow where it exports to ONNX, which tests/integration/test_export.py checks too."""
+    return pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if page.stem == "onnx" else [])
+
+
+@pytest.mark.parametrize("page", [as_parameter(page) for page in PAGES if any(each.is_run for each in blocks(page))])
 def test_the_blocks_of_a_page_run(page: Path, workplace: Path) -> None:
     names: dict[str, Any] = {}
     for block in blocks(page):
