@@ -1,20 +1,15 @@
-# bertpre in a container. Start it in the folder with the recipe and the texts; it writes its runs there:
+# bertpre in a container, for CPUs or NVIDIA GPUs. docs/how-to/container.md shows how to build and start it.
 #   docker build -t bertpre .
-#   docker run --rm -v "$PWD:/workspace" bertpre                                          the quickstart, in runs/quickstart
-#   docker run --rm -v "$PWD:/workspace" bertpre run recipe.yaml corpus.path=texts.jsonl
-# The user inside has the id 1000. If yours is different, add --user "$(id -u)" so that it may write here.
-#
-# On one or several NVIDIA GPUs, with the NVIDIA container toolkit on the host:
-#   docker run --rm --gpus all -v "$PWD:/workspace" bertpre run recipe.yaml
-#   docker run --rm --gpus all --ipc=host -v "$PWD:/workspace" --entrypoint accelerate bertpre \
-#     launch --multi_gpu /opt/bertpre/pretrain.py recipe.yaml
-FROM python:3.12-slim
+#   docker run --rm -v "$PWD:/workspace" bertpre quickstart
+FROM python:3.12.12-slim-bookworm
 
 # torch.compile generates C++ for CPUs, Triton a launcher in C for GPUs: both call a compiler when training starts.
+# The base image is pinned; an exact version of g++ would disappear from Debian with its next update.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 
-# On x86 the default build of torch runs on CPUs and GPUs. The CPU-only build is some gigabytes smaller:
-#   docker build -t bertpre --build-arg PIP_EXTRA_INDEX_URL=(the CPU index named on PyTorch's installation page) .
+# On x86 torch's default build runs on CPUs and NVIDIA GPUs. With PIP_EXTRA_INDEX_URL set to the CPU index that PyTorch's
+# installation page names, pip takes the build for CPUs alone, which is gigabytes smaller.
 ARG PIP_EXTRA_INDEX_URL
 # torch comes first: it is the largest layer, and a code change does not rebuild it.
 WORKDIR /opt/bertpre
@@ -22,12 +17,22 @@ COPY constraints.txt ./
 RUN pip install --no-cache-dir -c constraints.txt torch
 
 COPY . .
-RUN pip install --no-cache-dir -c constraints.txt .
+RUN pip install --no-cache-dir -c constraints.txt ".[dedup,export,tensorboard]"
 
-# With --user the id has no home directory: this one holds the caches for any user.
-ENV HOME=/home/bertpre
-RUN useradd --uid 1000 --create-home bertpre && mkdir /workspace && chmod 777 /workspace /home/bertpre
-USER bertpre
+# The commit, as the image has no .git: --build-arg GIT_COMMIT="$(git rev-parse --short HEAD)"
+ARG GIT_COMMIT=
+ENV GIT_COMMIT=$GIT_COMMIT
+LABEL org.opencontainers.image.revision=$GIT_COMMIT \
+      org.opencontainers.image.licenses=Apache-2.0
+
+# With `docker run --user ID` the id has no home directory: this one serves any user. /cache holds what is worth keeping.
+ENV HOME=/home/bertpre \
+    HF_HOME=/cache/huggingface \
+    TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
+    TRITON_CACHE_DIR=/cache/triton
+RUN useradd --uid 1000 --create-home bertpre && mkdir /workspace /cache && chmod 777 /workspace /cache /home/bertpre
+USER 1000
+VOLUME ["/cache"]
 WORKDIR /workspace
 ENTRYPOINT ["bertpre"]
 CMD ["quickstart"]

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart notebooks check test test-slow test-oldest schema clean
+.PHONY: quickstart notebooks check test test-slow test-oldest schema docs clean
 
 quickstart: .venv/installed
 	$(BIN)/bertpre quickstart
@@ -27,6 +27,10 @@ check: .venv/installed-dev
 schema: .venv/installed
 	$(BIN)/python -c "from bertpre.recipe import json_schema; print(json_schema(), end='')" > recipes/schema.json
 
+docs: .venv/installed-docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e .
@@ -38,6 +42,10 @@ schema: .venv/installed
 
 .venv/installed-notebooks: .venv/installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[notebooks]"
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
 	touch $@
 
 .venv/installed-dev: .venv/installed

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,14 @@ from bertpre.recipe import known_keys, shipped_recipes
 from tests.helpers import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(?:bash|sh|console)?\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BLOCKS = [code for language, code in FENCED if language == "bash"]
 LINES = [line.split(" #")[0].strip().removeprefix("$ ") for block in BLOCKS for line in block.splitlines()]
 INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL))
+GITHUB = [  # pages that GitHub finds beside the repository: the badge of a workflow
+    "../../actions/workflows/tests.yml",
+    "../../actions/workflows/tests.yml/badge.svg",
+]
 COMMANDS = [line for line in [*LINES, *INLINE] if line and "|" not in line]
 
 
@@ -83,8 +90,26 @@ def test_every_make_target_exists() -> None:
 
 def test_every_file_it_links_to_exists() -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", README):
-        if not target.startswith(("http://", "https://")):
+        if not target.startswith("https://") and target not in GITHUB:
             assert (ROOT / target).exists(), target
+
+
+def test_it_is_short_and_starts_with_what_to_do() -> None:
+    assert len(README.split()) < 900
+    first_screen = "\n".join(README.splitlines()[:30])
+    assert "make quickstart" in first_screen
+    assert "make test" in first_screen
+
+
+def test_its_python_runs(tiny_modern_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "quickstart"):
+        shutil.copytree(tiny_modern_run, f"runs/{name}")  # finished, so that the code takes no minutes
+    first, second = (code for language, code in FENCED if language == "python")
+    exec(first.replace('"quickstart"', repr(str(tiny_modern_run.parent / "tiny.yaml"))), {})
+    seen: dict[str, Any] = {}
+    exec(second, seen)
+    assert set(seen["classify"]("A wonderful film.")[0]) == {"label", "score"}
 
 
 def test_it_names_exactly_the_shipped_recipes() -> None:

@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from tests.helpers import ROOT
 
-NOT_TESTED = {"bertpre", "jupyterlab", "mypy", "pre-commit", "ray", "ruff", "torch", "types-pyyaml"}
+NOT_TESTED = {"bertpre", "jupyterlab", "mkdocs-material", "mypy", "pre-commit", "ray", "ruff", "torch", "types-pyyaml"}
 
 
 def test_the_oldest_versions_are_the_declared_floors() -> None:
