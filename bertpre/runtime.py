@@ -44,7 +44,7 @@ def keep_freed_memory() -> None:
     """Make glibc keep freed memory for the next training step.
 
     By default it returns large blocks, such as the vocabulary logits, to the kernel, which clears every page again:
-    46,000 pages per step for a vocabulary of 30,522 (docs/architecture.md).
+    46,000 pages per step for a vocabulary of 30,522 (docs/results.md).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt:
@@ -204,10 +204,13 @@ def version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of bertpre's checkout, with `+` if files have changed since; None for an installed package."""
+    """The commit of bertpre's checkout, with `+` if files have changed since.
+
+    Of an installed package the environment variable GIT_COMMIT, which the container sets; None without it.
+    """
     folder = Path(__file__).parent.parent
     if not (folder / ".git").exists():
-        return None
+        return os.environ.get("GIT_COMMIT") or None
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]

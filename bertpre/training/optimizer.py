@@ -101,7 +101,7 @@ class Muon(WeightByWeight, torch.optim.Muon):
     """torch's Muon, with the orthogonalisation in a chosen type; in bf16 the two are bit-identical.
 
     torch always computes it in bf16. A processor that emulates bf16 then spends 7.7 s on one step of a model that
-    needs 0.16 s in fp32 (docs/architecture.md).
+    needs 0.16 s in fp32 (docs/muon.md).
     """
 
     def __init__(self, params: list[nn.Parameter], lr: float, weight_decay: float, dtype: torch.dtype) -> None:

@@ -222,7 +222,8 @@ class Trainer:
         if state is None:
             self.log.output.forget_after(-1)
             return
-        self.clock.resume(state["elapsed"], state["startup_seconds"])
+        if self.progress.step:  # before the first step nothing was trained: a budget that start-up used up begins anew
+            self.clock.resume(state["elapsed"], state["startup_seconds"])
         self.log.output.say(f"resuming from step {self.progress.step}")
 
     def restore(self) -> dict[str, Any] | None:

@@ -110,7 +110,10 @@ def test_the_measured_rate_is_that_of_the_fastest_product(monkeypatch: pytest.Mo
 
 def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "__file__", str(tmp_path / "bertpre" / "runtime.py"))
+    monkeypatch.delenv("GIT_COMMIT", raising=False)
     assert runtime.commit() is None
+    monkeypatch.setenv("GIT_COMMIT", "abc1234")  # as in a container
+    assert runtime.commit() == "abc1234"
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
     (tmp_path / "file").write_text("one")
     for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "first"]):
