@@ -9,6 +9,7 @@ import torch
 from bertpre.console import duration
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
@@ -33,6 +34,8 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     accelerator.wait_for_everyone()
     folder, store = Path(recipe.output_dir), data_folder(recipe)
     read_store_manifest(store)  # says what to do where nothing is prepared
+    if not (folder / "tokenizer").is_dir():  # with data.path `prepare` copies it
+        raise UserError(f"{folder}: no tokenizer; run `bertpre prepare` with this recipe first")
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, store, accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)

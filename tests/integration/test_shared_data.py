@@ -24,6 +24,8 @@ def test_a_run_pretrains_on_the_data_of_another(
 ) -> None:
     before, target = tree_hash(tiny_run), tmp_path / "run"
     recipe = recipe_on(tiny_run, target)
+    with pytest.raises(UserError, match="run: no tokenizer; run `bertpre prepare` with this recipe first"):
+        pretrain(recipe)
     metrics = prepare(recipe)
     expected = json.loads((tiny_run / "results.json").read_text())["prepare"]
     assert {**metrics, "seconds": 0} == {**expected, "seconds": 0}
