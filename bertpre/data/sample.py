@@ -1,7 +1,7 @@
 """The embedded corpus: film reviews and encyclopaedia articles, written by a seeded generator.
 
-With it `bertpre quickstart` needs no network and no data file. Nobody wrote these texts: a few hundred words and a few
-hundred sentences with slots make all of them. A test accuracy on them shows that every stage works. It does not show
+With it `bertpre quickstart` needs no network and no data file. Nobody wrote these texts: three thousand words and five
+thousand sentences, many with slots, make all of them. A test accuracy on them shows that every stage works. It does not show
 how well a classifier reads real reviews, which are far more varied; `benchmarks/plain_opinions.py` measures that on
 plain opinions that the generator did not write.
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 SPLITS = ("train", "test", "unsupervised", "articles")
 CLASSES = ("negative", "positive")  # of the labels 0 and 1
-DEFAULT_SIZES = {"train": 8000, "test": 1000, "unsupervised": 7000, "articles": 2000}
+DEFAULT_SIZES = {"train": 24000, "test": 1000, "unsupervised": 7000, "articles": 2000}
 WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("sample_words.json").read_text(encoding="utf-8"))
 
 # Kinds of reviews. Pretraining needs long documents: two segments of one document make a pair, and fill a row.
@@ -46,7 +46,7 @@ SHARES = {"plain": 0.6, "brief": 0.2, "full": 0.2}
 UNSUPERVISED_SHARES = {"plain": 0.1, "brief": 0.2, "full": 0.7}
 # Shares of direct, negated and contrasting opinions. If the first two were equal, single words would not predict the
 # label at all; with these shares a bag of words reaches an accuracy of about 80 %. Full reviews have several opinions.
-MIX = {"direct": 0.65, "negated": 0.2, "contrasting": 0.15}
+MIX = {"direct": 0.58, "negated": 0.25, "contrasting": 0.17}
 FULL_MIX = {"direct": 0.5, "negated": 0.27, "contrasting": 0.23}
 REMARK_SHARE, EXCLAMATION_SHARE, FRAGMENT_SHARE = 0.35, 0.2, 0.5  # of the opinions; the last two in plain reviews
 FILM_SHARE = 0.25  # of the judgements that name a part of the film: those of the film as a whole
