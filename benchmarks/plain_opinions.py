@@ -3,9 +3,9 @@
 python benchmarks/plain_opinions.py RUN_DIR [FILE]
 
 FILE has the tab-separated columns `text` and `label` (negative or positive). By default it is tests/plain_opinions.tsv,
-which was written before the embedded corpus had its words and is not used to tune them or the quickstart's recipe: that is
-what tests/plain_opinions_dev.tsv is for, 400 harder ones. Both were written without a look at the generator. Some short
-opinions are so common that a generated training review holds them word for word; `unseen` leaves those out.
+which was written before the embedded corpus had its words. Neither they nor the quickstart's recipe are chosen on it:
+that is what tests/plain_opinions_dev.tsv is for, 400 harder ones. Both were written without a look at the generator.
+Some short opinions are so common that a generated training review holds them word for word; `unseen` leaves those out.
 """
 
 import csv

@@ -1,9 +1,9 @@
 """The embedded corpus: film reviews and encyclopaedia articles, written by a seeded generator.
 
 With it `bertpre quickstart` needs no network and no data file. Nobody wrote these texts: three thousand words and five
-thousand sentences, many with slots, make all of them. A test accuracy on them shows that every stage works. It does not show
-how well a classifier reads real reviews, which are far more varied; `benchmarks/plain_opinions.py` measures that on
-plain opinions that the generator did not write.
+thousand sentences, many with slots, make all of them. A test accuracy on them shows that every stage works. It does not
+show how well a classifier reads real reviews, which are far more varied; `benchmarks/plain_opinions.py` measures that
+on plain opinions that the generator did not write.
 
 Each longer document is about one invented film, person, town or ship, so that its true next sentence differs from a
 random one. "Nobody could call the script dull" is praise and "Nobody could call the script clever" is not, so that
