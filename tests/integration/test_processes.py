@@ -257,7 +257,8 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
     config = load_config_from_file(str(file))
     assert config.mixed_precision == "no"
     assert config.num_processes == {"one-gpu": 1, "eight-gpus": 8, "fsdp": 8, "nodes": 16}[file.stem]
-    assert f"recipes/accelerate/{file.name}" in (ROOT / "docs" / "distributed.md").read_text()
+    pages = [(ROOT / "docs" / "how-to" / page).read_text() for page in ("gpus.md", "nodes.md")]
+    assert f"recipes/accelerate/{file.name}" in "".join(pages)
 
 
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
