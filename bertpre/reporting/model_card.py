@@ -137,7 +137,7 @@ def model_card(
         "Training": training(recipe, results, has_curves),
         "Leak check": leak_check(recipe, results),
         "Intended use": intended_use(recipe, results),
-        "Limits and bias": limits(recipe),
+        "Limits and bias": limits(recipe, results),
         "Hardware and versions": "\n".join(machine(stage, facts) for stage, facts in manifest.items()),
         "Time, energy and cost": expense(recipe, results, manifest),
         "Reproduce it": reproduction(recipe, manifest),
@@ -230,7 +230,8 @@ def leak_check(recipe: Recipe, results: dict[str, Any]) -> str:
     if "repeated_line_share" in prepared:
         lines.append(f"Repeated lines: {prepared['repeated_line_share']:.1%}")
     if recipe.corpus is not None and prepared.get("pairs_kind", recipe.pairs.kind) != "none":
-        lines += [f"{name}: {value}" for name, value in leak_rows(prepared)]
+        kind = prepared.get("pairs_kind", recipe.pairs.kind).upper()
+        lines += [f"{kind} label{name.removeprefix('Label')}: {value}" for name, value in leak_rows(prepared)]
     if "overlap" in measured:
         lines.append(overlap_text(measured))
     return "\n".join(f"- {line}." for line in lines)
@@ -250,10 +251,11 @@ def intended_use(recipe: Recipe, results: dict[str, Any]) -> str:
     return " ".join(uses)
 
 
-def limits(recipe: Recipe) -> str:
+def limits(recipe: Recipe, results: dict[str, Any]) -> str:
     """What the models cannot do, and what nobody has measured."""
-    longest = f" Texts of more than {recipe.model.max_position_embeddings:,} tokens are cut." if recipe.corpus else ""
-    made_up = " Its texts are synthetic: do not expect it to read real ones well." if is_synthetic(recipe) else ""
+    encoder = f" The encoder reads at most {recipe.model.max_position_embeddings:,} tokens."
+    longest = encoder if not is_classifier(results) else ""
+    made_up = " They are synthetic: do not expect it to read real ones well." if is_synthetic(recipe) else ""
     return (
         f"The model knows only what its training texts hold, their errors and prejudices too.{made_up}{longest} Bias "
         "was not measured. The metrics hold for texts like those they were measured on: measure on your own before you "
@@ -277,14 +279,15 @@ def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -
     if "finetune" in stages and "seeds" in results["finetune"]:
         return lines[0]  # the time may be that of one seed: what all of them took is not known
     trained = {name: seconds / 3600 for name, seconds in stages.items() if name in ("pretrain", "finetune")}
+    named = " and ".join(trained)
     if trained and (energy := gpu_energy(trained, manifest)):
         lines.append(
-            f"- Energy: about {energy:.2g} kWh, estimated as training time x the rated power of the GPUs, without the "
+            f"- Energy: about {energy:.2g} kWh, estimated as the time of {named} x the rated power of the GPUs, without the "
             "rest of the machine."
         )
     if trained and (price := recipe.training.price_per_hour):
         cost = f"{price * sum(trained.values()):,.2f}"
-        lines.append(f"- Cost: about {cost}, estimated as training time x {price:g} per hour (`price_per_hour`).")
+        lines.append(f"- Cost: about {cost}, estimated as the time of {named} x {price:g} per hour (`price_per_hour`).")
     return "\n".join(lines)
 
 
@@ -301,7 +304,7 @@ def gpu_energy(hours: dict[str, float], manifest: dict[str, Any]) -> float | Non
 
 def reproduction(recipe: Recipe, manifest: dict[str, Any]) -> str:
     """The command that trains the model again."""
-    facts = next(iter(manifest.values()), {})
+    facts: dict[str, Any] = next(iter(manifest.values()), {})
     own = f" {facts['versions']['bertpre']}" if facts else ""
     paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
     local = any(path != "sample" and not HUB_ID.fullmatch(path) for path in paths)
@@ -336,6 +339,7 @@ def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, licen
     datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
     base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
     facts = {
+        "language": "en" if set(paths) == {"sample"} else None,  # a recipe does not say what language its texts have
         "license": license,
         "library_name": "transformers",
         "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",

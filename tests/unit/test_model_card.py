@@ -70,6 +70,7 @@ def test_a_synthetic_corpus_is_named_and_no_text_or_command_of_the_run_is_shown(
     text = card(recipe())
     data = ModelCard(text, ignore_metadata_errors=False).data
     assert {each.dataset_type for each in data.eval_results} == {"synthetic"} and data.datasets is None
+    assert data.language == "en" and "NSP label from lengths alone: 0.497" in text
     assert "The corpus is synthetic" in text and "do not expect it to read real ones" in text
     assert "private" not in text and "secret" not in text
     assert "3 of 1,000 test texts equal a training text" in text and "dropped before training: 153" in text
@@ -81,7 +82,7 @@ def test_energy_and_cost_are_left_out_where_they_are_not_known() -> None:
     assert "pretrain 1 h" in text and "kWh" not in text and "Cost: " not in text
     text = card(recipe("training.price_per_hour=2"), "NVIDIA H200", processes=2)
     assert "about 2.1 kWh, estimated as" in text  # 1.5 h of two GPUs of 700 W
-    assert "about 3.00, estimated as training time x 2 per hour" in text
+    assert "about 3.00, estimated as the time of pretrain and finetune x 2 per hour" in text
 
 
 def test_nothing_measured_means_no_metrics() -> None:
