@@ -264,9 +264,9 @@ def limits(recipe: Recipe, results: dict[str, Any]) -> str:
 
 
 def is_synthetic(recipe: Recipe) -> bool:
-    """Whether any part of the training was on the corpus built into bertpre."""
-    paths = [source.path for source in sources(recipe)]
-    return "sample" in (*paths, recipe.finetune.path if recipe.finetune else None)
+    """Whether all texts of the training are of the corpus built into bertpre."""
+    paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
+    return set(paths) == {"sample"}
 
 
 def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -282,8 +282,8 @@ def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -
     named = " and ".join(trained)
     if trained and (energy := gpu_energy(trained, manifest)):
         lines.append(
-            f"- Energy: about {energy:.2g} kWh, estimated as the time of {named} x the rated power of the GPUs, without the "
-            "rest of the machine."
+            f"- Energy: about {energy:.2g} kWh, estimated as the time of {named} x the rated power of the GPUs, "
+            "without the rest of the machine."
         )
     if trained and (price := recipe.training.price_per_hour):
         cost = f"{price * sum(trained.values()):,.2f}"
