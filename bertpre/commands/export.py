@@ -6,7 +6,9 @@ from tempfile import TemporaryDirectory
 from bertpre.errors import UserError, reason
 from bertpre.files import make_folder
 from bertpre.model.export import FORMATS, export_run
-from bertpre.run_directory import load_run
+from bertpre.reporting.curves import read_metrics
+from bertpre.reporting.model_card import write_card
+from bertpre.run_directory import load_run, read_manifest, read_results
 from bertpre.runtime import quiet_transformers
 
 
@@ -16,19 +18,20 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which contains its own code and needs
     `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
     `RUN_DIR/export-TO` by default, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model
-    is written to the folder itself. ModernBERT has neither segments nor a head for next sentence prediction: for
-    single texts it is the same model.
+    is written to the folder itself. It has a model card, `README.md`, with a picture of the curves. ModernBERT has
+    neither segments nor a head for next sentence prediction: for single texts it is the same model.
     Raises UserError for an unknown `to` or another architecture's, a run without a model, and a folder in use.
     """
     if to not in FORMATS:
         raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
-    run, _ = load_run(run_dir)
+    run, recipe = load_run(run_dir)
     folder = Path(output_dir) if output_dir else run / f"export-{to}"
     check_writable(folder)
     quiet_transformers()
     with TemporaryDirectory(dir=folder.parent, prefix=".export-") as partial:  # a failure leaves nothing half-written
         written = Path(partial) / folder.name
         difference = export_run(run, to, written)
+        write_card(written, recipe, read_results(run), read_manifest(run), read_metrics(run), folder.name)
         if folder.exists():
             folder.rmdir()  # it is empty
         written.rename(folder)

@@ -1,14 +1,21 @@
 """The model card of a pushed model: what it is, how to load it, its training and its metrics."""
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bertpre.recipe import PATH_KEYS, Finetune, Recipe, Source, to_yaml
-from bertpre.reporting.report import headline_rows
+from bertpre.console import duration
+from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Recipe, Source, to_yaml
+from bertpre.reporting.corpus import leak_rows
+from bertpre.reporting.evaluation import overlap_text
+from bertpre.reporting.picture import pretraining_png
+from bertpre.reporting.report import headline_rows, synthetic_notes
 
+PICTURE = "curves.png"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
 PATHS = (*PATH_KEYS, "output_dir")  # keys that may hold a path on this machine
 
@@ -44,11 +51,64 @@ TASKS = {
     "regression": "text regression",
     "tokens": "token classification",
 }
+METRIC_IDS = {  # bertpre's names of metrics and the Hub's
+    "accuracy": "accuracy", "f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr",
+    "spearman": "spearmanr", "loss": "loss",
+}  # fmt: skip
+GPU_WATTS = {  # rated power by the name that the driver gives
+    "NVIDIA H200": 700, "NVIDIA H100 80GB HBM3": 700, "NVIDIA A100-SXM4-80GB": 400, "NVIDIA A100-SXM4-40GB": 400,
+    "NVIDIA L4": 72, "Tesla T4": 70,
+}  # fmt: skip
+CITATION = """```bibtex
+@inproceedings{devlin2019bert,
+  title = {{BERT}: Pre-training of Deep Bidirectional Transformers for Language Understanding},
+  author = {Devlin, Jacob and Chang, Ming-Wei and Lee, Kenton and Toutanova, Kristina},
+  booktitle = {Proceedings of NAACL-HLT},
+  year = {2019}
+}
+
+@software{bertpre,
+  title = {bertpre: {BERT} pretraining from raw text to a fine-tuned, Hub-ready encoder},
+  author = {{bertpre developers}}
+}
+```"""
+LOADING_ONNX = """```python
+import onnxruntime
+from transformers import AutoTokenizer
+
+folder = "{repo_id}"  # where its files lie on this machine
+tokenizer = AutoTokenizer.from_pretrained(folder)
+session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
+print(session.run(None, dict(tokenizer("It is good.", return_tensors="np"))))
+```
+"""
 OBJECTIVES = {
     "nsp": "masked language modelling and next sentence prediction",
     "sop": "masked language modelling and sentence order prediction (Lan et al. 2019)",
     "none": "masked language modelling alone",
 }
+
+
+def write_card(
+    folder: Path,
+    recipe: Recipe,
+    results: dict[str, Any],
+    manifest: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    repo_id: str,
+    license: str = "unknown",
+) -> None:
+    """Write `README.md` and, of a pretraining with logged `rows`, `curves.png` into the folder of an export.
+
+    `rows` are those of `metrics.jsonl`; the rest is as in `model_card`.
+    """
+    has_curves = "pretrain" in results and any(row["stage"] == "pretrain" for row in rows)
+    if has_curves:
+        (folder / PICTURE).write_bytes(pretraining_png(rows, results))
+    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    is_onnx = (folder / "model.onnx").exists()
+    card = model_card(recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx)
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def model_card(
@@ -58,6 +118,8 @@ def model_card(
     model_type: str,
     repo_id: str,
     license: str = "unknown",  # of the weights; only the person who pushes them knows it
+    has_curves: bool = False,  # whether the picture PICTURE lies beside the card
+    is_onnx: bool = False,
 ) -> str:
     """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
 
@@ -65,23 +127,190 @@ def model_card(
     shown.
     """
     recipe = without_local_paths(recipe)
-    parts = [
-        f"---\n{yaml.safe_dump(front_matter(recipe, results, model_type, license), sort_keys=False)}---\n",
-        f"# {repo_id.split('/')[-1]}\n",
-        f"{what_it_is(recipe, results, model_type)}\n",
-        "## How to load it\n",
-        how_to_load(recipe, results, repo_id),
-        "## Training\n",
-        f"{training_data(recipe, results)}\n",
-        f"The complete recipe:\n\n```yaml\n{to_yaml(recipe)}```\n",
-    ]
-    if rows := headline_rows(results):
-        lines = [f"| {name} | {value} |" for name, value in rows]
-        parts += ["## Metrics\n", "\n".join(["| | |", "|---|---|", *lines, ""])]
-    if manifest:
-        lines = [machine(stage, facts) for stage, facts in manifest.items()]
-        parts += ["## Hardware and versions\n", "\n".join([*lines, ""])]
+    head = front_matter(recipe, results, model_type, license)
+    name = repo_id.split("/")[-1]
+    if index := model_index(recipe, results, name):
+        head["model-index"] = index
+    sections = {
+        "How to load it": how_to_load_onnx(repo_id) if is_onnx else how_to_load(recipe, results, repo_id, model_type),
+        "Metrics": metrics(results),
+        "Training": training(recipe, results, has_curves),
+        "Leak check": leak_check(recipe, results),
+        "Intended use": intended_use(recipe, results),
+        "Limits and bias": limits(recipe, results),
+        "Hardware and versions": "\n".join(machine(stage, facts) for stage, facts in manifest.items()),
+        "Time, energy and cost": expense(recipe, results, manifest),
+        "Reproduce it": reproduction(recipe, manifest),
+        "Citation": CITATION,
+        "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(recipe)}```\n\n</details>",
+    }
+    parts = [f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n", f"# {name}\n"]
+    parts.append(f"{what_it_is(recipe, results, model_type)}\n")
+    parts += [f"## {title}\n\n{text.strip()}\n" for title, text in sections.items() if text]
     return "\n".join(parts)
+
+
+def model_index(recipe: Recipe, results: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The metrics as the Hub's `model-index`; empty without any."""
+    found = [entry for entry in (pretraining_entry(recipe, results), test_entry(recipe, results)) if entry]
+    return [{"name": name, "results": found}] if found else []
+
+
+def pretraining_entry(recipe: Recipe, results: dict[str, Any]) -> dict[str, Any]:
+    """The validation metrics of the pretraining; empty without one."""
+    if "pretrain" not in results or recipe.corpus is None:
+        return {}
+    validation, kind = results["pretrain"]["validation"], results.get("prepare", {}).get("pairs_kind", "nsp").upper()
+    names = {
+        "mlm_loss": ("loss", "MLM loss, nats per masked token"),
+        "mlm_accuracy": ("accuracy", "MLM accuracy"),
+        "nsp_accuracy": ("accuracy", f"{kind} accuracy"),
+    }
+    if kind == "NONE" or not validation.get("nsp_pairs", 1):
+        del names["nsp_accuracy"]
+    found = [metric(*name, validation[key]) for key, name in names.items() if key in validation]
+    source = recipe.corpus
+    data = indexed_dataset(source.path, source.name, None, "held-out part")  # bertpre holds it out of the split
+    return {"task": {"type": "fill-mask", "name": "Masked language modelling"}, "dataset": data, "metrics": found}
+
+
+def test_entry(recipe: Recipe, results: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of the classifier on the test texts; empty without them."""
+    measured, tuning = results.get("evaluate"), recipe.finetune
+    if not measured or tuning is None:
+        return {}
+    found = [metric(METRIC_IDS[name], name, measured[name]) for name in METRICS[tuning.task] if name in measured]
+    path = recipe.evaluate.path or tuning.path
+    data = indexed_dataset(path, tuning.name if path == tuning.path else None, recipe.evaluate.split, "test texts")
+    return {"task": {"type": pipeline_of(tuning), "name": TASKS[tuning.task]}, "dataset": data, "metrics": found}
+
+
+def metric(kind: str, name: str, value: float) -> dict[str, Any]:
+    """One metric of a `model-index`."""
+    return {"type": kind, "name": name, "value": value}
+
+
+def indexed_dataset(path: str, config: str | None, split: str | None, part: str) -> dict[str, str]:
+    """A dataset of a `model-index`: its Hub id, or what else it is."""
+    kind = path if HUB_ID.fullmatch(path) else "synthetic" if path == "sample" else "local"
+    title = "the synthetic corpus built into bertpre" if path == "sample" else path
+    data = {"type": kind, "name": f"{title}, {part}", "config": config, "split": split}
+    return {name: value for name, value in data.items() if value}
+
+
+def metrics(results: dict[str, Any]) -> str:
+    """The main results as a table."""
+    rows = [f"| {name} | {value} |" for name, value in headline_rows(results)]
+    return "\n".join(["| Metric | Value |", "|---|---|", *rows]) if rows else ""
+
+
+def training(recipe: Recipe, results: dict[str, Any], has_curves: bool) -> str:
+    """The training data, its licence, and the curves of the pretraining."""
+    picture = f"![Loss and accuracy over the tokens of the pretraining]({PICTURE})" if has_curves else ""
+    parts = [training_data(recipe, results), data_licence(recipe), *synthetic_notes(recipe), picture]
+    return "\n\n".join(part for part in parts if part)
+
+
+def data_licence(recipe: Recipe) -> str:
+    """What is known of the licence of the texts."""
+    paths = {source.path for source in sources(recipe)} | ({recipe.finetune.path} if recipe.finetune else set())
+    if paths == {"sample"}:
+        return "Licence of the texts: Apache-2.0, as bertpre, which generates them."
+    if any(HUB_ID.fullmatch(path) for path in paths):
+        return "Licence of the texts: see the page of each dataset. That of local files is not recorded."
+    return "The licence of the texts is not recorded." if paths else ""
+
+
+def leak_check(recipe: Recipe, results: dict[str, Any]) -> str:
+    """What the audit found: duplicates, what the form of a pair tells, and test texts seen in training."""
+    prepared, measured = results.get("prepare", {}), results.get("evaluate", {})
+    lines = []
+    if "dropped" in prepared:
+        lines.append(f"Duplicate documents dropped before training: {prepared['dropped'].get('duplicate', 0):,}")
+    if "repeated_line_share" in prepared:
+        lines.append(f"Repeated lines: {prepared['repeated_line_share']:.1%}")
+    if recipe.corpus is not None and prepared.get("pairs_kind", recipe.pairs.kind) != "none":
+        kind = prepared.get("pairs_kind", recipe.pairs.kind).upper()
+        lines += [f"{kind} label{name.removeprefix('Label')}: {value}" for name, value in leak_rows(prepared)]
+    if "overlap" in measured:
+        lines.append(overlap_text(measured))
+    return "\n".join(f"- {line}." for line in lines)
+
+
+def intended_use(recipe: Recipe, results: dict[str, Any]) -> str:
+    """What the models are for."""
+    uses = []
+    if not is_classifier(results):
+        uses.append(
+            "The encoder fills masked words and is meant to be fine-tuned on labelled texts like those it was trained "
+            "on. It does not generate text."
+        )
+    if "finetune" in results:
+        task = TASKS[recipe.required_finetune.task]
+        uses.append(f"The fine-tuned model is for {task} of texts like its labelled ones.")
+    return " ".join(uses)
+
+
+def limits(recipe: Recipe, results: dict[str, Any]) -> str:
+    """What the models cannot do, and what nobody has measured."""
+    encoder = f" The encoder reads at most {recipe.model.max_position_embeddings:,} tokens."
+    longest = encoder if not is_classifier(results) else ""
+    made_up = " They are synthetic: do not expect it to read real ones well." if is_synthetic(recipe) else ""
+    return (
+        f"The model knows only what its training texts hold, their errors and prejudices too.{made_up}{longest} Bias "
+        "was not measured. The metrics hold for texts like those they were measured on: measure on your own before you "
+        "rely on it, and do not let it decide about people alone."
+    )
+
+
+def is_synthetic(recipe: Recipe) -> bool:
+    """Whether all texts of the training are of the corpus built into bertpre."""
+    paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
+    return set(paths) == {"sample"}
+
+
+def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """The time of each stage and, where they can be known, the energy and the cost, with how they were estimated."""
+    stages = {name: each["seconds"] for name in ("prepare", "pretrain", "finetune", "evaluate")
+              if "seconds" in (each := results.get(name, {}))}  # fmt: skip
+    if not stages:
+        return ""
+    lines = ["- Time: " + ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items()) + "."]
+    if "finetune" in stages and "seeds" in results["finetune"]:
+        return lines[0]  # the time may be that of one seed: what all of them took is not known
+    trained = {name: seconds / 3600 for name, seconds in stages.items() if name in ("pretrain", "finetune")}
+    named = " and ".join(trained)
+    if trained and (energy := gpu_energy(trained, manifest)):
+        lines.append(
+            f"- Energy: about {energy:.2g} kWh, estimated as the time of {named} x the rated power of the GPUs, "
+            "without the rest of the machine."
+        )
+    if trained and (price := recipe.training.price_per_hour):
+        cost = f"{price * sum(trained.values()):,.2f}"
+        lines.append(f"- Cost: about {cost}, estimated as the time of {named} x {price:g} per hour (`price_per_hour`).")
+    return "\n".join(lines)
+
+
+def gpu_energy(hours: dict[str, float], manifest: dict[str, Any]) -> float | None:
+    """The rated energy of the training in kWh; None where a stage's device has no power in GPU_WATTS."""
+    total = 0.0
+    for stage, time in hours.items():
+        hardware = manifest.get(stage, {}).get("hardware", {})
+        if (watts := GPU_WATTS.get(hardware.get("device", ""))) is None:
+            return None
+        total += watts * hardware["processes"] * time / 1000
+    return total
+
+
+def reproduction(recipe: Recipe, manifest: dict[str, Any]) -> str:
+    """The command that trains the model again."""
+    facts: dict[str, Any] = next(iter(manifest.values()), {})
+    own = f" {facts['versions']['bertpre']}" if facts else ""
+    paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
+    local = any(path != "sample" and not HUB_ID.fullmatch(path) for path in paths)
+    files = " Put your own paths where it names local files." if local else ""
+    words = f"Save the recipe at the end as `recipe.yaml`.{files} With bertpre{own}:"
+    return f"{words}\n\n```bash\nbertpre run recipe.yaml\n```"
 
 
 def without_local_paths(recipe: Recipe) -> Recipe:
@@ -110,6 +339,7 @@ def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, licen
     datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
     base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
     facts = {
+        "language": "en" if set(paths) == {"sample"} else None,  # a recipe does not say what language its texts have
         "license": license,
         "library_name": "transformers",
         "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",
@@ -143,6 +373,8 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str) -> str:
         "of transformers, which has neither segments nor a head for sentence pairs: those were left out, and single "
         "texts are encoded as in pretraining.",
     }[model.architecture]
+    if model_type == "bertpre":
+        kind = f"{kind.split('. It loads')[0]}. It contains its own code, which transformers loads."
     size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
     if parameters := results.get("pretrain", {}).get("parameters"):
         size += f", {parameters:,} parameters in pretraining"
@@ -155,8 +387,21 @@ def pipeline_of(settings: Finetune) -> str:
     return "token-classification" if settings.task == "tokens" else "text-classification"
 
 
-def how_to_load(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
-    """Code that loads and runs the repository's models."""
+def how_to_load_onnx(repo_id: str) -> str:
+    """Code that runs the graph of an exported folder."""
+    return LOADING_ONNX.format(repo_id=repo_id)
+
+
+def how_to_load(recipe: Recipe, results: dict[str, Any], repo_id: str, model_type: str) -> str:
+    """Code that loads and runs the repository's models; one with code of its own needs permission."""
+    code = loading_code(recipe, results, repo_id)
+    if model_type != "bertpre":
+        return code
+    return re.sub(rf'"{re.escape(repo_id)}"', f'"{repo_id}", trust_remote_code=True', code)
+
+
+def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
+    """Code for models that transformers knows."""
     if "finetune" not in results:
         return LOADING.format(repo_id=repo_id)
     settings = recipe.required_finetune

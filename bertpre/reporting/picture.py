@@ -10,6 +10,7 @@ from bertpre.reporting.curves import REFERENCES, SPLITS, of_stage, points, token
 def pretraining_png(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> bytes:
     """MLM loss with its references, and NSP, SOP or else MLM accuracy, over tokens seen."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
 
     figure = Figure(figsize=(10, 3.4), dpi=110, layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -25,6 +26,9 @@ def pretraining_png(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> 
     for key, shown in REFERENCES.items():
         if key in trained:
             left.axhline(trained[key], color="grey", linestyle=":" if "entropy" in key else "--", label=shown)
+    if name == "nsp_accuracy" and (share := trained.get("validation", {}).get("nsp_majority_share")):
+        right.axhline(share, color="grey", linestyle="--", label="majority class")
+    right.yaxis.set_major_formatter(PercentFormatter(1.0))
     left.set(xlabel=label, ylabel="nats per masked token", title="MLM loss")
     right.set(xlabel=label, title=f"{kind.upper()} accuracy")
     left.legend()

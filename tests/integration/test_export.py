@@ -81,6 +81,9 @@ def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
 
 def test_modernbert_loads_without_bertpre(tiny_modern_run: Path, tmp_path: Path) -> None:
     folder = export(str(tiny_modern_run), "modernbert", str(tmp_path / "modernbert"))
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert 'pipeline("fill-mask", model="modernbert")' in card and "](curves.png)" in card
+    assert (folder / "curves.png").is_file() and str(tmp_path) not in card and str(tiny_modern_run.parent) not in card
     # The stock model takes no token_type_ids: a tokenizer that made them would break every pipeline.
     for part in (folder, folder / "classifier"):
         written = json.loads((part / "tokenizer_config.json").read_text())

@@ -1,0 +1,111 @@
+"""The model card: metadata that the Hub's own client reads, and sections that say only what is known."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+from bertpre.recipe import Recipe, load_recipe
+from bertpre.reporting.model_card import model_card, write_card
+
+RESULTS: dict[str, Any] = {
+    "prepare": {
+        "documents": 16847, "tokens": 1246090, "dropped": {"duplicate": 153}, "repeated_line_share": 0.21,
+        "pair_lengths_auc": 0.497, "pair_ends_auc": 0.499, "pair_auc_std": 0.004, "pairs_kind": "nsp", "seconds": 9.0,
+    },
+    "pretrain": {
+        "steps": 102, "tokens": 261817, "seconds": 3600.0, "parameters": 1155586, "context_free_loss": 5.48,
+        "unigram_entropy": 6.01, "fillings": [{"sentence": "a private [MASK].", "answer": "text", "guesses": ["x"]}],
+        "validation": {"mlm_loss": 5.64, "mlm_accuracy": 0.17, "nsp_accuracy": 0.5, "nsp_pairs": 680},
+    },
+    "finetune": {"epochs": 3, "examples": 7599, "seconds": 1800.0, "init": "pretrained"},
+    "evaluate": {
+        "accuracy": 0.862, "f1": 0.861, "matthews": 0.724, "loss": 0.4, "intervals": {}, "examples": 1000, "overlap": 3,
+        "mistakes": [{"text": "a private text"}],
+    },
+}  # fmt: skip
+ROWS = [
+    {"stage": "pretrain", "split": split, "tokens": tokens, "mlm_loss": 8.0 - tokens / 1e6, "nsp_accuracy": 0.5}
+    for split in ("train", "validation")
+    for tokens in (1000, 2000)
+]
+
+
+def manifest(device: str = "AMD EPYC", processes: int = 1) -> dict[str, Any]:
+    hardware = {"device": device, "processes": processes}
+    facts = {"versions": {"bertpre": "0.1.0"}, "commit": "abc", "hardware": hardware, "command": "/secret/bertpre run"}
+    return {"pretrain": facts, "finetune": facts}
+
+
+def recipe(*overrides: str) -> Recipe:
+    return load_recipe("quickstart", list(overrides))
+
+
+def card(of: Recipe, device: str = "AMD EPYC", results: dict[str, Any] = RESULTS, processes: int = 1) -> str:
+    return model_card(of, results, manifest(device, processes), "bert", "someone/tiny", "mit")
+
+
+def test_the_hubs_client_reads_the_metadata_and_the_metrics() -> None:
+    hub = ["corpus.path=owner/corpus", "corpus.name=null", "finetune.path=owner/reviews", "training.init=owner/older"]
+    data = ModelCard(card(recipe(*hub, "evaluate.split=test")), ignore_metadata_errors=False).data
+    assert (data.license, data.library_name, data.pipeline_tag) == ("mit", "transformers", "fill-mask")
+    assert (data.base_model, data.datasets, data.language) == ("owner/older", ["owner/corpus", "owner/reviews"], None)
+    assert data.model_name == "tiny"
+    found = {(each.task_type, each.dataset_type, each.metric_type, each.metric_value) for each in data.eval_results}
+    assert found == {
+        ("fill-mask", "owner/corpus", "loss", 5.64),
+        ("fill-mask", "owner/corpus", "accuracy", 0.17),
+        ("fill-mask", "owner/corpus", "accuracy", 0.5),
+        ("text-classification", "owner/reviews", "accuracy", 0.862),
+        ("text-classification", "owner/reviews", "f1", 0.861),
+        ("text-classification", "owner/reviews", "matthews_correlation", 0.724),
+        ("text-classification", "owner/reviews", "loss", 0.4),
+    }
+
+
+def test_a_synthetic_corpus_is_named_and_no_text_or_command_of_the_run_is_shown() -> None:
+    text = card(recipe())
+    data = ModelCard(text, ignore_metadata_errors=False).data
+    assert {each.dataset_type for each in data.eval_results} == {"synthetic"} and data.datasets is None
+    assert data.language == "en" and "NSP label from lengths alone: 0.497" in text
+    assert "The corpus is synthetic" in text and "do not expect it to read real ones" in text
+    assert "private" not in text and "secret" not in text
+    assert "3 of 1,000 test texts equal a training text" in text and "dropped before training: 153" in text
+    assert text.rstrip().endswith("</details>") and "bertpre run recipe.yaml" in text
+
+
+def test_energy_and_cost_are_left_out_where_they_are_not_known() -> None:
+    text = card(recipe())
+    assert "pretrain 1 h" in text and "kWh" not in text and "Cost: " not in text
+    text = card(recipe("training.price_per_hour=2"), "NVIDIA H200", processes=2)
+    assert "about 2.1 kWh, estimated as" in text  # 1.5 h of two GPUs of 700 W
+    assert "about 3.00, estimated as the time of pretrain and finetune x 2 per hour" in text
+
+
+def test_nothing_measured_means_no_metrics() -> None:
+    text = card(recipe(), results={})
+    assert ModelCard(text, ignore_metadata_errors=False).data.eval_results is None
+    for title in ("Metrics", "Leak check", "Time, energy and cost"):
+        assert f"## {title}" not in text
+
+
+@pytest.mark.parametrize(("model_type", "is_trusting"), [("bert", False), ("bertpre", True)])
+def test_card_and_picture_of_a_folder(model_type: str, is_trusting: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    write_card(tmp_path, recipe(), RESULTS, manifest(), ROWS, "tiny")
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG") and "](curves.png)" in text
+    assert ("trust_remote_code=True" in text) == is_trusting == ("as stock" not in text)
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, "card", "exec")
+
+
+def test_without_curves_there_is_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.onnx").touch()
+    write_card(tmp_path, recipe(), RESULTS, manifest(), [], "tiny")
+    assert not (tmp_path / "curves.png").exists() and "curves.png" not in (tmp_path / "README.md").read_text()
+    assert "onnxruntime.InferenceSession" in (tmp_path / "README.md").read_text()
