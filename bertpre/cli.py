@@ -147,9 +147,24 @@ def a_run_to_export(
 def a_run_to_push(
     run_dir: RunDirectory,
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="The repository on the Hub: you/your-model.")],
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx. Default: the stock class."),
+    ] = None,
     private: Annotated[bool, typer.Option("--private", help="Make the repository private.")] = False,
     license: Annotated[str, typer.Option(help="The licence on the model card, e.g. mit.")] = "unknown",
     only: Annotated[str | None, typer.Option(help="encoder or classifier. Default: both.")] = None,
+    revision: Annotated[
+        str | None, typer.Option(metavar="BRANCH", help="The branch to push to. Default: main.")
+    ] = None,
+    commit_message: Annotated[str, typer.Option(metavar="TEXT", help="The commit's message.")] = "Push a bertpre run",
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead.")] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Also push each checkpoint, to a branch such as step-00001000.")
+    ] = False,
+    overwrite_card: Annotated[
+        bool, typer.Option("--overwrite-card", help="Replace a README.md that was edited on the Hub.")
+    ] = False,
 ) -> None: ...
 
 
@@ -226,9 +241,9 @@ SECTIONS = {  # of `bertpre --help`
                 "Convert a run to stock Hugging Face folders or ONNX.",
                 ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),
         Command("push", "push:push", a_run_to_push,
-                "Push the stock export and a model card to the Hub.",
+                "Push a run's models, model card, recipe and results to the Hub. A failed push can be repeated.",
                 ("push runs/quickstart you/your-model --license mit",
-                 "push runs/quickstart you/films --only classifier")),
+                 "push runs/quickstart you/films --only classifier --create-pr")),
     ),
 }  # fmt: skip
 COMMANDS = tuple(command for section in SECTIONS.values() for command in section)

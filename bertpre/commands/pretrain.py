@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from bertpre.commands.push import push_result
 from bertpre.console import duration
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.hub.background import BackgroundPush
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
@@ -20,6 +22,8 @@ from bertpre.run_directory import claim, data_folder, one_at_a_time, write_manif
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.sharding import gather_full
 from bertpre.training.trainer import Trainer
+
+PUSH_SECONDS = 600  # that the end of a training waits for a push in the background
 
 
 @one_at_a_time
@@ -41,11 +45,20 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
-    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, after_step=after_step)
+    pushing = BackgroundPush(folder, tokenizer, recipe.hub.push_every) if recipe.hub.push_every else None
+
+    def after_each(trainer: Trainer) -> None:
+        for call in (after_step, pushing):
+            if call is not None:
+                call(trainer)
+
+    trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, after_step=after_each)
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
     validation = trainer.train()
     trainer.log.output.close()
+    if pushing is not None:
+        pushing.end(PUSH_SECONDS)
     names = trainer.training_step.objective.metric_names
     results = {
         "steps": trainer.progress.step,
@@ -69,4 +82,6 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
             f"validation {measured}"
         )
     accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        push_result(recipe)
     return results

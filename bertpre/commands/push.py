@@ -1,85 +1,95 @@
-"""`bertpre push`: a run's stock export and its model card on the Hugging Face Hub."""
+"""`bertpre push`: a run's models, card, recipe and results on the Hugging Face Hub."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from huggingface_hub import HfApi, constants
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
-from huggingface_hub.utils import validate_repo_id
-
-from bertpre.errors import UserError, first_line
-from bertpre.model.export import PARTS, export_run
-from bertpre.reporting.model_card import model_card
-from bertpre.run_directory import load_run, read_manifest, read_results
+from bertpre.console import console
+from bertpre.errors import UserError
+from bertpre.hub.folder import write_checkpoint, write_run
+from bertpre.hub.upload import CARD, NEW_CARD, Pushed, Target, upload
+from bertpre.model.export import FORMATS, PARTS
+from bertpre.recipe import Recipe
+from bertpre.run_directory import load_run
 from bertpre.runtime import quiet_transformers
+from bertpre.training.checkpoint import list_checkpoints
 
-WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # stages that the card then leaves out
 
-
-def push(run_dir: str, repo_id: str, private: bool, license: str = "unknown", only: str | None = None) -> None:
-    """Upload the run's models as stock folders, with a model card, to the Hub repository `repo_id`.
+def push(
+    run_dir: str,
+    repo_id: str,
+    to: str | None = None,
+    private: bool = False,
+    license: str = "unknown",
+    only: str | None = None,
+    revision: str | None = None,
+    commit_message: str = "Push a bertpre run",
+    create_pr: bool = False,
+    checkpoints: bool = False,
+    overwrite_card: bool = False,
+) -> None:
+    """Upload the run's models, with card, recipe, results and curves, to the Hub repository `repo_id` in one commit.
 
     The pretrained model goes to the root and the classifier to `classifier/`; with `only`, `encoder` or `classifier`,
-    that one goes to the root, where `pipeline` looks for it. A missing repository is created; the files of an earlier
-    push are replaced, the card too. `license` is the card's.
+    that one goes to the root, where `pipeline` looks for it. `to` is a format of `export`; without it each model has
+    its stock class. A missing repository is created. Files of an earlier push that this one lacks are removed; a
+    README.md that was edited by hand is kept unless `overwrite_card`. With `checkpoints`, each checkpoint of the
+    pretraining goes to a branch, such as `step-00001000`. `license` is the card's.
     Raises UserError for a run without a model, a bad repository id, and where the Hub refuses or cannot be reached.
     """
+    refuse_bad_options(to, only, revision, create_pr, checkpoints)
+    run, _ = load_run(run_dir)
+    quiet_transformers()
+    target = Target(repo_id, revision, private, commit_message, create_pr, overwrite_card)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "run"
+        write_run(run, folder, repo_id, to, only, license, revision)
+        tell(folder, upload(folder, target))
+    for checkpoint in list_checkpoints(run / "checkpoints") if checkpoints else []:
+        with TemporaryDirectory() as temporary:
+            folder, branch = Path(temporary) / "checkpoint", checkpoint.name
+            write_checkpoint(checkpoint, run, folder, repo_id, to, license)
+            message = f"{commit_message}, {branch}"
+            tell(folder, upload(folder, replace(target, revision=branch, commit_message=message)))
+    if license == "unknown":
+        console.show("push: its card says `license: unknown`: set it with --license, e.g. --license mit")
+
+
+def push_result(recipe: Recipe) -> None:
+    """Push the run to the recipe's `hub.repo_id`, if it names one; a failure is reported, never raised."""
+    settings = recipe.hub
+    if settings.repo_id is None:
+        return
+    try:
+        push(recipe.output_dir, settings.repo_id, private=settings.private, license=settings.license)
+    except UserError as error:
+        again = f"bertpre push {recipe.output_dir} {settings.repo_id}"
+        console.show(f"push: failed: {error}. The run is whole; push it later with `{again}`")
+
+
+def refuse_bad_options(
+    to: str | None, only: str | None, revision: str | None, create_pr: bool, checkpoints: bool
+) -> None:
+    """Raise UserError for values that do not exist or exclude each other."""
+    if to is not None and to not in FORMATS:
+        raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
     if only is not None and only not in PARTS:
         raise UserError(f"--only {only}: choose one of {', '.join(PARTS)}")
-    run, recipe = load_run(run_dir)
-    quiet_transformers()
-    with TemporaryDirectory() as temporary, explained_errors(repo_id):
-        validate_repo_id(repo_id)
-        folder, api = Path(temporary) / "export", HfApi(library_name="bertpre")
-        export_run(run, None, folder, only)
-        model_type = json.loads((folder / "config.json").read_text())["model_type"]
-        repo = api.create_repo(repo_id, private=private, exist_ok=True)
-        left_out = WITHOUT.get(only or "", ())
-        results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
-        card = model_card(recipe, results, read_manifest(run), model_type, repo.repo_id, license)
-        (folder / "README.md").write_text(card, encoding="utf-8")
-        megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-        print(f"push: uploading {megabytes:,.1f} MB", flush=True)
-        upload(api, repo.repo_id, folder)
-    hint = "; its card says `license: unknown`: set it with --license, e.g. --license mit"
-    print(f"push: {repo}{hint if license == 'unknown' else ''}")
-
-
-@contextmanager
-def explained_errors(repo_id: str) -> Iterator[None]:
-    """Turn the Hub's errors into UserErrors that name the remedy."""
-    try:
-        yield
-    except HFValidationError as error:
-        raise UserError(f"repository id {repo_id!r}: {error}; write OWNER/NAME, e.g. your-name/bert-mini") from None
-    except OfflineModeIsEnabled:
-        raise UserError("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set: unset it to push") from None
-    except HfHubHTTPError as error:
-        raise UserError(f"the Hub refused {repo_id!r}: {refusal(error)}") from None
-    except HTTPError as error:
-        reason = type(error).__name__
+    if create_pr and (revision is not None or checkpoints):
+        raise UserError("--create-pr opens a pull request against main: leave --revision and --checkpoints out")
+    if checkpoints and to == "onnx":
         raise UserError(
-            f"the Hub at {constants.ENDPOINT} cannot be reached ({reason}): connect to a network and push again; "
-            "`bertpre export` needs no network"
-        ) from None
+            "--checkpoints: checkpoints are for further training and are not pushed as ONNX; leave --to out"
+        )
 
 
-def upload(api: HfApi, repo_id: str, folder: Path) -> None:
-    """Upload a folder in one commit; raises UserError, which names the file, where the Hub's storage fails."""
-    try:
-        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Push a bertpre run")
-    except RuntimeError as error:  # of a large file; its cause is what the storage answered
-        cause = error.__cause__
-        why = refusal(cause) if isinstance(cause, HfHubHTTPError) else f"{first_line(cause or error)}; push again later"
-        raise UserError(f"{first_line(error)} {why}; {repo_id} is unchanged") from None
-
-
-def refusal(error: HfHubHTTPError) -> str:
-    """The Hub's answer and what to do about it."""
-    status = error.response.status_code
-    if status in (401, 403):
-        return f"{status}: log in with `hf auth login` and a token that may write there, or set HF_TOKEN to one"
-    return f"{status}, {error.server_message or first_line(error)}; fix that, or push again later"
+def tell(folder: Path, pushed: Pushed) -> None:
+    """Say where a folder went and what became of an earlier push."""
+    megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+    console.show(f"push: {pushed.url} ({megabytes:,.1f} MB)")
+    if pushed.removed:
+        console.show(f"push: removed {', '.join(pushed.removed)}, which an earlier push had and this one has not")
+    if pushed.kept_card:
+        console.show(
+            f"push: {CARD} was edited on the Hub and is kept; the new card is {NEW_CARD}; --overwrite-card replaces it"
+        )

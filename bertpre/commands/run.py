@@ -7,6 +7,7 @@ from bertpre.commands.evaluate import evaluate
 from bertpre.commands.finetune import finetune
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
+from bertpre.commands.push import push_result
 from bertpre.console import console
 from bertpre.finetuning.splits import Labelled
 from bertpre.finetuning.task import build_task
@@ -21,7 +22,7 @@ ON_LABELS = ("finetune", "evaluate")  # these stages take the recipe's labelled 
 
 
 def run(recipe: Recipe) -> Path:
-    """Run every unfinished stage of the recipe, then write the report; returns the run directory."""
+    """Run every unfinished stage, write the report and push to `hub.repo_id`; returns the run directory."""
     folder, labelled = claim(recipe), Labelled(recipe)
     if recipe.finetune is not None and not is_finished(folder, "finetune"):
         check_labels(labelled)  # a mistake in the labels shows now, not after hours of pretraining
@@ -33,6 +34,7 @@ def run(recipe: Recipe) -> Path:
         else:
             stage(recipe, **({"labelled": labelled} if name in ON_LABELS else {}))
     write_report(folder, recipe)
+    push_result(recipe)
     print("\n".join([*closing_lines(folder, recipe), *next_lines(folder, recipe)]))
     return folder
 

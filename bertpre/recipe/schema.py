@@ -6,7 +6,7 @@ The docstring under a field is its description: `bertpre show` prints it, and `r
 import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from bertpre.errors import UserError
 
@@ -28,7 +28,15 @@ def check_duration(value: object) -> str:
     return str(value)
 
 
+def check_repo_id(value: str) -> str:
+    """Return a repository's name as written; raises ValueError where it is not OWNER/NAME."""
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", value):
+        raise ValueError(f"{value!r} is not a repository: write OWNER/NAME, e.g. your-name/bert-mini")
+    return value
+
+
 Duration = Annotated[str, BeforeValidator(check_duration)]
+RepoId = Annotated[str, AfterValidator(check_repo_id)]
 
 
 class Section(BaseModel):
@@ -243,6 +251,25 @@ class Checkpoint(Section):
     """Also keep the first checkpoint of each period of training of this length, e.g. 6h."""
 
 
+class Hub(Section):
+    """Where the model is pushed to by itself, while `pretrain` and `run` work."""
+
+    repo_id: RepoId | None = None
+    """The repository, you/your-model, to which the result is pushed at the end. null: none."""
+    push_every: Count | None = None
+    """Also push the model in training every so many steps, in the background. null: only at the end."""
+    private: bool = False
+    """Make the repository private."""
+    license: str = "unknown"
+    """The licence on the model card, e.g. mit."""
+
+    @model_validator(mode="after")
+    def check(self) -> "Hub":
+        if self.push_every is not None and self.repo_id is None:
+            raise ValueError("push_every: there is no repository to push to; set hub.repo_id")
+        return self
+
+
 METRICS = {  # the first one selects the best epoch where the recipe does not say
     "classification": ("accuracy", "f1", "matthews", "loss"),
     "multi_label": ("f1", "accuracy", "loss"),
@@ -435,6 +462,7 @@ class Recipe(Section):
     finetune: Finetune | None = None
     evaluate: Evaluate = Evaluate()
     suite: Suite = Suite()
+    hub: Hub = Hub()
 
     @model_validator(mode="after")
     def check(self) -> "Recipe":

@@ -97,6 +97,7 @@ def write_card(
     rows: Sequence[dict[str, Any]],
     repo_id: str,
     license: str = "unknown",
+    revision: str | None = None,
 ) -> None:
     """Write `README.md` and, of a pretraining with logged `rows`, `curves.png` into the folder of an export.
 
@@ -107,7 +108,7 @@ def write_card(
         (folder / PICTURE).write_bytes(pretraining_png(rows, results))
     model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     is_onnx = (folder / "model.onnx").exists()
-    card = model_card(recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx)
+    card = model_card(recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx, revision)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -120,6 +121,7 @@ def model_card(
     license: str = "unknown",  # of the weights; only the person who pushes them knows it
     has_curves: bool = False,  # whether the picture PICTURE lies beside the card
     is_onnx: bool = False,
+    revision: str | None = None,  # the branch that the model lies in; None: main
 ) -> str:
     """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
 
@@ -132,7 +134,9 @@ def model_card(
     if index := model_index(recipe, results, name):
         head["model-index"] = index
     sections = {
-        "How to load it": how_to_load_onnx(repo_id) if is_onnx else how_to_load(recipe, results, repo_id, model_type),
+        "How to load it": how_to_load_onnx(repo_id)
+        if is_onnx
+        else how_to_load(recipe, results, repo_id, model_type, revision),
         "Metrics": metrics(results),
         "Training": training(recipe, results, has_curves),
         "Leak check": leak_check(recipe, results),
@@ -392,12 +396,13 @@ def how_to_load_onnx(repo_id: str) -> str:
     return LOADING_ONNX.format(repo_id=repo_id)
 
 
-def how_to_load(recipe: Recipe, results: dict[str, Any], repo_id: str, model_type: str) -> str:
+def how_to_load(
+    recipe: Recipe, results: dict[str, Any], repo_id: str, model_type: str, revision: str | None = None
+) -> str:
     """Code that loads and runs the repository's models; one with code of its own needs permission."""
-    code = loading_code(recipe, results, repo_id)
-    if model_type != "bertpre":
-        return code
-    return re.sub(rf'"{re.escape(repo_id)}"', f'"{repo_id}", trust_remote_code=True', code)
+    options = f', revision="{revision}"' if revision else ""
+    options += ", trust_remote_code=True" if model_type == "bertpre" else ""
+    return loading_code(recipe, results, repo_id).replace(f'"{repo_id}"', f'"{repo_id}"{options}')
 
 
 def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:

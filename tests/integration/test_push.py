@@ -1,201 +1,327 @@
-"""Push to a fake Hub on loopback: the files that arrive, the model card, the errors."""
+"""Push to a Hub on loopback: the files that arrive, second pushes, revisions, faults, and loading what was pushed."""
 
-import base64
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+import torch
 import yaml
 from huggingface_hub import constants
+from safetensors.torch import load
 
+from bertpre.commands.pretrain import pretrain
 from bertpre.commands.push import push
 from bertpre.errors import UserError
+from bertpre.files import file_checksum
+from bertpre.hub.upload import explained_errors
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
-from tests.helpers import run_cli
+from tests.helpers import copy_run, run_cli, run_process, training_with
+from tests.hub_server import TOKEN, Fault, HubServer, running_hub
 
-TOKEN = "hf_of_the_test"
-
-
-class FakeHub(ThreadingHTTPServer):
-    """The endpoints that `create_repo` and `upload_folder` use; `files` is what was committed."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), FakeHubHandler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.created: list[dict] = []
-        self.large: dict[str, bytes] = {}
-        self.files: dict[str, bytes] = {}
-        self.is_full = False
-
-    def commit(self, lines: list[dict]) -> None:
-        """Take a commit: small files come inside it, large ones were put before."""
-        for line in lines:
-            if line["key"] == "file":
-                self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-            elif line["key"] == "lfsFile":
-                self.files[line["value"]["path"]] = self.large[line["value"]["oid"]]
-
-
-class FakeHubHandler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
-    server: FakeHub
-
-    def log_message(self, *arguments: object) -> None:
-        """Keep the tests' output clean."""
-
-    def answer(self, body: dict, status: int = 200) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers["Content-Length"]))
-
-    def do_GET(self) -> None:
-        self.answer({"error": "Repository not found"}, 404)
-
-    def do_PUT(self) -> None:
-        if self.server.is_full:
-            self.body()
-            self.answer({"error": "Storage quota exceeded"}, 402)
-            return
-        self.server.large[self.path.removeprefix("/large/")] = self.body()
-        self.answer({})
-
-    def do_POST(self) -> None:
-        body, url = self.body(), self.server.url
-        if self.headers["Authorization"] != f"Bearer {TOKEN}":
-            self.answer({"error": "Invalid username or password."}, 401)
-        elif self.path == "/api/repos/create":
-            self.server.created.append(json.loads(body))
-            self.answer({"url": f"{url}/someone/{self.server.created[-1]['name']}"})
-        elif self.path == "/api/validate-yaml":
-            self.answer({"warnings": [], "errors": []})
-        elif self.path == "/api/models/someone/tiny/preupload/main":
-            names = [file["path"] for file in json.loads(body)["files"]]
-            modes = {name: "lfs" if name.endswith(".safetensors") else "regular" for name in names}
-            self.answer({"files": [{"path": n, "uploadMode": modes[n], "shouldIgnore": False} for n in names]})
-        elif self.path == "/someone/tiny.git/info/lfs/objects/batch":
-            objects = json.loads(body)["objects"]
-            actions = [{"upload": {"href": f"{url}/large/{item['oid']}"}} for item in objects]
-            pairs = zip(objects, actions, strict=True)
-            self.answer({"transfer": "basic", "objects": [item | {"actions": action} for item, action in pairs]})
-        elif self.path == "/api/models/someone/tiny/commit/main":
-            self.server.commit([json.loads(line) for line in body.splitlines()])
-            self.answer({"commitUrl": f"{url}/someone/tiny/commit/1", "commitOid": "1" * 40})
-        else:
-            self.answer({"error": f"the fake Hub has no {self.path}"}, 404)
+MODEL = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+ABOUT = {".gitattributes", "README.md", "bertpre.json", "curves.png", "recipe.yaml", "results.json"}
+STRANGER = "import sys\nsys.modules['bertpre'] = None\n"  # a process that cannot import bertpre
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
-    """A fake Hub that this process and those started by the test talk to."""
-    server = FakeHub()
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    environment = {
-        "HF_ENDPOINT": server.url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",  # Xet's storage is a server of its own
-        "HF_TOKEN": TOKEN,
-        "HF_TOKEN_PATH": str(tmp_path / "no-token"),  # not the user's own
-    }
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)  # what huggingface_hub read when it was imported
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", environment["HF_TOKEN_PATH"])
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    """A Hub that this process and those started by the test talk to."""
+    with running_hub() as server:
+        for name, value in server.environment(tmp_path / "cache").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))  # not the user's own
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, server.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)  # what huggingface_hub read when it was imported
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        yield server
+
+
+def push_encoder(run: Path, **options: object) -> None:
+    """Push the pretrained model alone, which is quicker."""
+    push(str(run), "someone/tiny", license="mit", only="encoder", **options)  # type: ignore[arg-type]
+
+
+# ---- what arrives ----------------------------------------------------------------------------------------------------
 
 
 def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
-    tiny_modern_run: Path, hub: FakeHub, tmp_path: Path
+    tiny_modern_run: Path, hub: HubServer, tmp_path: Path
 ) -> None:
     done = run_cli("push", tiny_modern_run, "someone/tiny", "--private")
     assert done.returncode == 0, done.stderr
     assert f"push: {hub.url}/someone/tiny" in done.stdout and not done.stderr
-    (created,) = hub.created
-    assert (created["organization"], created["name"]) == ("someone", "tiny")
-    assert created.get("visibility") == "private" or created.get("private")  # as the client's version says it
-    parts = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
-    assert hub.files.keys() == {"README.md", *parts, *(f"classifier/{part}" for part in parts)}
-    assert json.loads(hub.files["config.json"])["model_type"] == "modernbert"
+    repository = hub.model("someone/tiny")
+    assert repository.is_private and repository.messages[-1] == "Push a bertpre run"
+    files = repository.files()
+    assert files.keys() == ABOUT | MODEL | {f"classifier/{part}" for part in MODEL}
+    assert json.loads(files["config.json"])["model_type"] == "modernbert"
     assert not (tiny_modern_run / "export-modernbert").exists()
+    for name in ("recipe.yaml", "results.json", "README.md", "bertpre.json"):  # no path, no text of the corpus
+        assert str(tiny_modern_run) not in files[name].decode()
+    assert not re.search("fillings|mistakes", files["results.json"].decode())
 
-    # The commands of the card run as they stand where the repository's name leads to what was pushed.
-    for name, content in hub.files.items():
-        file = tmp_path / "someone" / "tiny" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    blocks = re.findall(r"```python\n(.*?)```", hub.files["README.md"].decode(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)
     assert len(blocks) == 2
-    code = "import sys\nsys.modules['bertpre'] = None\n" + "\n".join(blocks)
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    done = in_own_process(STRANGER + "\n".join(blocks), hub, tmp_path)
+    assert "'sequence'" in done and "tive'" in done
+
+
+def test_what_was_pushed_computes_the_same_where_bertpre_is_missing(
+    tiny_run: Path, hub: HubServer, tmp_path: Path
+) -> None:
+    push_encoder(tiny_run)
+    code = """
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+model, tokenizer = (part.from_pretrained({source!r}) for part in (AutoModelForMaskedLM, AutoTokenizer))
+logits = model(**tokenizer("It is good, is it not?", return_tensors="pt")).logits
+torch.save(logits, {file!r})
+"""
+    for source, name in (("someone/tiny", "pushed.pt"), (str(tiny_run / "model"), "own.pt")):
+        in_own_process(STRANGER + code.format(source=source, file=str(tmp_path / name)), hub, tmp_path)
+    assert torch.equal(torch.load(tmp_path / "pushed.pt"), torch.load(tmp_path / "own.pt"))
+
+
+def in_own_process(code: str, hub: HubServer, folder: Path) -> str:
+    """What Python code prints in a process with an empty cache."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment
-    )
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=folder,
+        env=hub.environment(folder / "cache"),
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "'sequence'" in done.stdout and "tive'" in done.stdout
+    return done.stdout
 
 
-def test_the_classifier_alone_goes_to_the_root_where_pipelines_look(tiny_modern_run: Path, hub: FakeHub) -> None:
-    push(str(tiny_modern_run), "someone/tiny", private=False, license="mit", only="classifier")
-    assert hub.files.keys() == {
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    }
-    assert json.loads(hub.files["config.json"])["architectures"] == ["ModernBertForSequenceClassification"]
-    head, body = hub.files["README.md"].decode().split("---\n")[1:3]
+def test_the_classifier_alone_goes_to_the_root_where_pipelines_look(tiny_modern_run: Path, hub: HubServer) -> None:
+    push(str(tiny_modern_run), "someone/tiny", license="mit", only="classifier")
+    files = hub.model("someone/tiny").files()
+    assert files.keys() == (ABOUT - {"curves.png"}) | MODEL
+    assert json.loads(files["config.json"])["architectures"] == ["ModernBertForSequenceClassification"]
+    head, body = files["README.md"].decode().split("---\n")[1:3]
     assert yaml.safe_load(head)["pipeline_tag"] == "text-classification"
     assert yaml.safe_load(head)["license"] == "mit"
     assert "from an encoder pretrained by bertpre" in body and "subfolder" not in body
-    with pytest.raises(UserError, match="--only decoder: choose one of encoder, classifier"):
-        push(str(tiny_modern_run), "someone/tiny", private=False, only="decoder")
 
 
-def test_refusals_name_the_remedy(tiny_run: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_code_of_its_own_the_card_says_to_trust_it(tiny_run: Path, hub: HubServer) -> None:
+    push_encoder(tiny_run, to="bertpre")
+    files = hub.model("someone/tiny").files()
+    assert "modeling_bertpre.py" in files and json.loads(files["config.json"])["model_type"] == "bertpre"
+    assert 'model="someone/tiny", trust_remote_code=True' in files["README.md"].decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": "tensorflow"}, "--to tensorflow: choose one of bert, modernbert, bertpre, onnx"),
+        ({"only": "decoder"}, "--only decoder: choose one of encoder, classifier"),
+        ({"create_pr": True, "revision": "dev"}, "leave --revision and --checkpoints out"),
+        ({"create_pr": True, "checkpoints": True}, "leave --revision and --checkpoints out"),
+        ({"checkpoints": True, "to": "onnx"}, "leave --to out"),
+    ],
+)
+def test_bad_options_are_refused(tiny_run: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        push(str(tiny_run), "someone/tiny", **options)  # type: ignore[arg-type]
+
+
+# ---- second pushes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_second_push_removes_what_it_no_longer_has_and_nothing_else(
+    tiny_run: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(str(tiny_run), "someone/tiny", license="mit")
+    repository = hub.model("someone/tiny")
+    repository.commit("main", repository.files() | {"notes.md": b"by hand"})
+    assert "classifier/config.json" in repository.files()
+    push_encoder(tiny_run)
+    assert repository.files().keys() == ABOUT | MODEL | {"notes.md"}
+    assert "removed classifier/config.json, " in capsys.readouterr().out
+    assert json.loads(repository.files()["bertpre.json"])["files"].keys() == (ABOUT | MODEL) - {
+        ".gitattributes",
+        "bertpre.json",
+    }
+    commits = len(repository.messages)
+    push_encoder(tiny_run)  # nothing is new
+    assert len(repository.messages) == commits
+
+
+def test_a_card_that_was_edited_is_kept(tiny_run: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
+    push_encoder(tiny_run)
+    repository = hub.model("someone/tiny")
+    edited = repository.files()["README.md"] + b"\nBy hand.\n"
+    repository.commit("main", repository.files() | {"README.md": edited})
+    for _ in range(2):  # the second push must not take the first one's card for the edited one
+        push_encoder(tiny_run)
+        assert repository.files()["README.md"] == edited
+        assert b"By hand" not in repository.files()["README.bertpre.md"]
+        assert "README.md was edited on the Hub and is kept" in capsys.readouterr().out
+    push_encoder(tiny_run, overwrite_card=True)
+    assert repository.files().keys() == ABOUT | MODEL and b"By hand" not in repository.files()["README.md"]
+
+
+def test_a_repository_with_a_card_but_no_push_keeps_it(tiny_run: Path, hub: HubServer) -> None:
+    hub.create("someone/tiny").commit("main", {"README.md": b"Mine", "old.bin": b"1", "bertpre.json": b"damaged"})
+    push_encoder(tiny_run)
+    files = hub.model("someone/tiny").files()
+    assert files["README.md"] == b"Mine" and files["old.bin"] == b"1" and "README.bertpre.md" in files
+
+
+def test_branches_pull_requests_and_checkpoints(
+    tiny_run: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push_encoder(tiny_run, revision="dev", commit_message="A try")
+    repository = hub.model("someone/tiny")
+    assert repository.files().keys() == {".gitattributes"} and "model.safetensors" in repository.files("dev")
+    assert repository.messages[-1] == "A try" and '"someone/tiny", revision="dev"' in readme(repository, "dev")
+    assert f"push: {hub.url}/someone/tiny/tree/dev" in capsys.readouterr().out
+
+    push_encoder(tiny_run, create_pr=True)
+    assert repository.files().keys() == {".gitattributes"} and "config.json" in repository.files("refs/pr/1")
+    assert f"push: {hub.url}/someone/tiny/discussions/1" in capsys.readouterr().out
+
+    push_encoder(tiny_run, checkpoints=True)
+    branches = sorted(name for name in repository.refs if name.startswith("step-"))
+    assert branches == ["step-00000005", "step-00000010"]
+    stored = [repository.files(revision)["model.safetensors"] for revision in (*branches, "main")]
+    weights = [load(content)["bert.embeddings.word_embeddings.weight"] for content in stored]
+    assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[2])
+    assert 'revision="step-00000005"' in readme(repository, "step-00000005")
+    assert "| MLM loss |" not in readme(repository, "step-00000005")  # those are the finished model's
+
+
+def readme(repository: object, revision: str) -> str:
+    """The card at a revision."""
+    return repository.files(revision)["README.md"].decode()  # type: ignore[attr-defined]
+
+
+# ---- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_refusals_name_the_remedy(tiny_run: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(repo_id: str, endpoint: str = hub.url, token: str = TOKEN, offline: bool = False) -> str:
         monkeypatch.setattr(constants, "ENDPOINT", endpoint)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
         monkeypatch.setenv("HF_TOKEN", token)
         with pytest.raises(UserError) as caught:
-            push(str(tiny_run), repo_id, private=False)
+            push(str(tiny_run), repo_id, only="encoder")
         return str(caught.value)
 
     assert "write OWNER/NAME" in refusal("someone/tiny/model")
     assert "401: log in with `hf auth login`" in refusal("someone/tiny", token="")
     assert "cannot be reached" in refusal("someone/tiny", endpoint="http://127.0.0.1:9")  # nobody listens at port 9
     assert "unset it" in refusal("someone/tiny", offline=True)
-    assert "404, the fake Hub has no /api/models/someone/other/preupload" in refusal("someone/other")
-    assert not hub.files
+    assert not hub.repositories
 
 
-def test_a_failed_upload_is_one_message(tiny_run: Path, hub: FakeHub) -> None:
-    hub.is_full = True
-    with pytest.raises(UserError, match=r"uploading 'model.safetensors' to the Hub. 402, Storage quota exceeded; .*un"):
-        push(str(tiny_run), "someone/tiny", private=False, only="encoder")
-    assert not hub.files
+@pytest.mark.parametrize(
+    ("pattern", "status", "message"),
+    [
+        ("commit/main", 403, "403: log in with `hf auth login`"),
+        ("repos/create", None, "cannot be reached"),
+        ("/tree/main", 500, "500, out of order; fix that, or push again later"),
+        ("resolve/main/bertpre.json", 500, "500, out of order"),
+        ("PUT /large", 402, "uploading '.*' to the Hub. 402, out of order; .*unchanged"),
+        ("PUT /large", None, "push again later; someone/tiny is unchanged"),
+        ("validate-yaml", 400, "Invalid metadata in README.md.; someone/tiny is unchanged"),
+        ("commit/main", 500, "500, out of order; fix that, or push again later"),
+        ("commit/main", None, "cannot be reached"),
+    ],
+)
+def test_a_failed_push_is_one_message_and_the_same_command_continues(
+    tiny_run: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch, pattern: str, status: int | None, message: str
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # the client waits between its tries
+    push_encoder(tiny_run, to="bertpre")  # an earlier push, with other files
+    before = hub.model("someone/tiny").files()
+    hub.large.clear()
+    hub.faults = [Fault(pattern, status)]
+    with pytest.raises(UserError, match=message) as caught:
+        push_encoder(tiny_run)
+    assert "\n" not in str(caught.value) and hub.model("someone/tiny").files() == before
+    hub.faults, hub.log = [], []
+    uploaded = set(hub.large)
+    push_encoder(tiny_run)
+    assert hub.model("someone/tiny").files().keys() == ABOUT | MODEL
+    sent = {line.removeprefix("PUT /large/") for line in hub.log if line.startswith("PUT")}
+    assert not sent & uploaded  # large files that had arrived are not sent again
+
+
+def test_a_short_fault_is_tried_again(tiny_run: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    hub.faults = [Fault("PUT /large", 503, times=2), Fault("preupload", 502, times=1)]
+    push_encoder(tiny_run)
+    assert hub.model("someone/tiny").files().keys() == ABOUT | MODEL
+
+
+def test_a_full_disk_is_one_message() -> None:
+    with (
+        pytest.raises(UserError, match="no space left on device; someone/tiny is unchanged"),
+        explained_errors("someone/tiny"),
+    ):
+        raise OSError(28, os.strerror(28))
+
+
+# ---- from training ---------------------------------------------------------------------------------------------------
+
+
+def test_training_pushes_in_the_background_and_at_its_end(tiny_run: Path, hub: HubServer, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    slow = [f"output_dir={run}", "hub.repo_id=someone/tiny", "hub.push_every=2", "hub.private=true"]
+    program = training_with("time.sleep(4 if step in (3, 5) else 0)")  # so long a push takes, on a slow machine longer
+    done = run_process([sys.executable, "-c", program, str(run / "recipe.yaml"), *slow])
+    assert done.returncode == 0, done.stderr
+    repository = hub.model("someone/tiny")
+    assert repository.is_private and "step 2 of its pretraining" in repository.messages[1]
+    assert repository.messages[-1] == "Push a bertpre run"
+    finished = json.loads(repository.files()["results.json"])
+    assert finished.keys() == {"prepare", "pretrain"} and not (run / "pushing").exists()
+    assert "push: step 2, " in done.stdout and "is still running" in done.stdout
+    assert weights_of(run) == weights_of(tiny_run)  # the same as without a push
+
+
+def weights_of(run: Path) -> str:
+    """The checksum of a run's pretrained weights."""
+    return file_checksum(run / "model" / "model.safetensors")
+
+
+def test_training_ends_well_where_the_hub_is_away(
+    tiny_run: Path, hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.faults = [Fault("repos/create", 503)]
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    overrides = [f"output_dir={run}", "hub.repo_id=someone/tiny", "hub.push_every=9"]
+    pretrain(load_recipe(str(run / "recipe.yaml"), overrides))
+    said = capsys.readouterr().out
+    assert "push: failed, and the training goes on: the Hub refused 'someone/tiny': 503" in said
+    assert f"push it later with `bertpre push {run} someone/tiny`" in said and not hub.repositories
+    assert weights_of(run) == weights_of(tiny_run)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["hub.push_every=5"], "hub.push_every: there is no repository to push to; set hub.repo_id"),
+        (["hub.repo_id=tiny"], "hub.repo_id: 'tiny' is not a repository: write OWNER/NAME"),
+    ],
+)
+def test_mistakes_in_the_recipe_show_at_once(tiny_recipe: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_recipe(str(tiny_recipe), overrides)
+
+
+# ---- the card --------------------------------------------------------------------------------------------------------
 
 
 def test_card_shows_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""What a push uploads: the export of a run or of one of its checkpoints, with card, recipe, results and curves."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
+from bertpre.files import write_text
+from bertpre.model.export import export_run
+from bertpre.model.folders import save_model
+from bertpre.pretraining.model import initial_model
+from bertpre.recipe import to_yaml
+from bertpre.reporting.curves import read_metrics
+from bertpre.reporting.model_card import without_local_paths, write_card
+from bertpre.run_directory import load_run, read_manifest, read_results
+from bertpre.training.checkpoint import FILES, read_state
+
+WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # stages that these leave out
+TEXTS = ("fillings", "mistakes")  # results that quote the corpus or the labelled texts, which may be private
+
+
+def write_run(
+    run: Path, folder: Path, repo_id: str, to: str | None, only: str | None, license: str, revision: str | None
+) -> None:
+    """Write a finished run's models and what describes them; arguments as in `push`, errors as in `export_run`."""
+    export_run(run, to, folder, only)
+    left_out = WITHOUT.get(only or "", ())
+    results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
+    describe(run, folder, results, repo_id, license, revision)
+
+
+def write_encoder(
+    model: Path, run: Path, folder: Path, repo_id: str, to: str | None, license: str, revision: str | None
+) -> None:
+    """The same for an encoder that is still in training, or was; `model` is its folder.
+
+    The run's later results do not belong to it.
+    """
+    with TemporaryDirectory() as place:
+        (Path(place) / "model").symlink_to(model.resolve(), target_is_directory=True)
+        export_run(Path(place), to, folder, "encoder")
+    results = {stage: values for stage, values in read_results(run).items() if stage == "prepare"}
+    describe(run, folder, results, repo_id, license, revision)
+
+
+def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to: str | None, license: str) -> None:
+    """The same for a checkpoint of the pretraining; the card names its branch. Raises UserError where it is damaged."""
+    recipe = load_run(run)[1]
+    tokenizer = load_tokenizer(run / "tokenizer")
+    if read_state(checkpoint) is None:
+        raise UserError(f"{checkpoint} is damaged: remove it, or leave --checkpoints out")
+    model, weights = initial_model(recipe, tokenizer), load_file(checkpoint / FILES[0])
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(weights[name])
+    with TemporaryDirectory() as place:
+        save_model(model, tokenizer, Path(place), model.config.max_position_embeddings)
+        write_encoder(Path(place), run, folder, repo_id, to, license, checkpoint.name)
+
+
+def describe(
+    run: Path, folder: Path, results: dict[str, Any], repo_id: str, license: str, revision: str | None
+) -> None:
+    """Write card, curves, recipe and results beside a model; no path of this machine and no text is among them."""
+    recipe = load_run(run)[1]
+    write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, license, revision)
+    write_text(folder / "recipe.yaml", to_yaml(without_local_paths(recipe)))
+    write_text(folder / "results.json", json.dumps(without_texts(results), indent=2) + "\n")
+
+
+def without_texts(results: Any) -> Any:
+    """Results without the texts that they quote."""
+    if isinstance(results, dict):
+        return {key: without_texts(value) for key, value in results.items() if key not in TEXTS}
+    return results
