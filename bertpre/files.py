@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 HUB_SECONDS = 10  # for the Hub to answer whether it has a model or dataset
+HOW_LOADED = ("is_local", "local_files_only")  # transformers 5 saves with a tokenizer where it came from
 
 
 def file_checksum(file: Path) -> str:
@@ -53,9 +54,11 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: 
     if longest is not None:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     tokenizer.save_pretrained(folder)
-    config = folder / "tokenizer_config.json"
-    # The old name of the class, which transformers 4 knows too.
-    write_text(config, config.read_text().replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'))
+    file = folder / "tokenizer_config.json"
+    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in HOW_LOADED}
+    if config.get("tokenizer_class") == "TokenizersBackend":
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"  # its old name, which transformers 4 knows too
+    write_text(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     is_word_piece = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["type"] == "WordPiece"
     ids = sorted((number, token) for token, number in tokenizer.get_vocab().items())
     in_lines = all(line == number and [token] == token.split() for line, (number, token) in enumerate(ids))
