@@ -19,6 +19,7 @@ FLOORS = [  # top to bottom; a folder or file may import those below its own flo
     {"__main__", "pretrain", "finetune"},
     {"cli", "api"},
     {"commands", "launch"},
+    {"hub"},
     {"reporting", "finetuning"},
     {"pretraining"},
     {"training", "run_directory"},
