@@ -142,7 +142,7 @@ def model_card(
         "Leak check": leak_check(recipe, results),
         "Intended use": intended_use(recipe, results),
         "Limits and bias": limits(recipe, results),
-        "Hardware and versions": "\n".join(machine(stage, facts) for stage, facts in manifest.items()),
+        "Hardware and versions": machines(manifest),
         "Time, energy and cost": expense(recipe, results, manifest),
         "Reproduce it": reproduction(recipe, manifest),
         "Citation": CITATION,
@@ -284,14 +284,20 @@ def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -
         return lines[0]  # the time may be that of one seed: what all of them took is not known
     trained = {name: seconds / 3600 for name, seconds in stages.items() if name in ("pretrain", "finetune")}
     named = " and ".join(trained)
-    if trained and (energy := gpu_energy(trained, manifest)):
+    if not trained:
+        return lines[0]
+    if energy := gpu_energy(trained, manifest):
         lines.append(
             f"- Energy: about {energy:.2g} kWh, estimated as the time of {named} x the rated power of the GPUs, "
             "without the rest of the machine."
         )
-    if trained and (price := recipe.training.price_per_hour):
+    else:
+        lines.append("- Energy: not estimated, because the power of this machine is not known.")
+    if price := recipe.training.price_per_hour:
         cost = f"{price * sum(trained.values()):,.2f}"
         lines.append(f"- Cost: about {cost}, estimated as the time of {named} x {price:g} per hour (`price_per_hour`).")
+    else:
+        lines.append("- Cost: not estimated, because the recipe has no `training.price_per_hour`.")
     return "\n".join(lines)
 
 
@@ -456,8 +462,16 @@ def linked(path: str, kind: str) -> str:
     return f"local files, `{path}`"
 
 
-def machine(stage: str, facts: dict[str, Any]) -> str:
+def machines(manifest: dict[str, Any]) -> str:
+    """The hardware and versions of the stages; those that are equal share a line."""
+    stages: dict[str, list[str]] = {}
+    for stage, facts in manifest.items():
+        stages.setdefault(machine(facts), []).append(stage)
+    return "\n".join(f"- {', '.join(names)}: {facts}" for facts, names in stages.items())
+
+
+def machine(facts: dict[str, Any]) -> str:
     """One stage's hardware and versions on one line."""
     hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
     versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value)
-    return f"- {stage}: {hardware}; {versions}; bertpre commit {facts['commit']}"
+    return f"{hardware}; {versions}; bertpre commit {facts['commit']}"

@@ -346,7 +346,7 @@ def test_card_shows_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
         "datasets": ["stanfordnlp/imdb"],
     }
     assert "secret" not in card and str(tiny_run.parent) not in card
-    for expected in ("| MLM loss |", "| Test accuracy |", "- pretrain: device ", 'subfolder="classifier"'):
+    for expected in ("| MLM loss |", "| Test accuracy |", "- pretrain, finetune: device ", 'subfolder="classifier"'):
         assert expected in body
     for expected in ("`clinic`", "`more`, split `here`", "texts: local files, `unread`", "further from local files"):
         assert expected in body

@@ -72,14 +72,15 @@ def test_a_synthetic_corpus_is_named_and_no_text_or_command_of_the_run_is_shown(
     assert {each.dataset_type for each in data.eval_results} == {"synthetic"} and data.datasets is None
     assert data.language == "en" and "NSP label from lengths alone: 0.497" in text
     assert "The corpus is synthetic" in text and "do not expect it to read real ones" in text
-    assert "private" not in text and "secret" not in text
+    assert "a private" not in text and "secret" not in text
     assert "3 of 1,000 test texts equal a training text" in text and "dropped before training: 153" in text
     assert text.rstrip().endswith("</details>") and "bertpre run recipe.yaml" in text
 
 
-def test_energy_and_cost_are_left_out_where_they_are_not_known() -> None:
+def test_energy_and_cost_are_not_estimated_where_their_sources_are_not_known() -> None:
     text = card(recipe())
-    assert "pretrain 1 h" in text and "kWh" not in text and "Cost: " not in text
+    assert "pretrain 1 h" in text and "kWh" not in text
+    assert "Energy: not estimated" in text and "Cost: not estimated" in text
     text = card(recipe("training.price_per_hour=2"), "NVIDIA H200", processes=2)
     assert "about 2.1 kWh, estimated as" in text  # 1.5 h of two GPUs of 700 W
     assert "about 3.00, estimated as the time of pretrain and finetune x 2 per hour" in text
