@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from bertpre.console import console
 from bertpre.errors import UserError
 from bertpre.hub.folder import write_checkpoint, write_run
-from bertpre.hub.upload import CARD, NEW_CARD, Pushed, Target, upload
+from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
 from bertpre.model.export import FORMATS, PARTS
 from bertpre.recipe import Recipe
 from bertpre.run_directory import load_run
@@ -44,13 +44,13 @@ def push(
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "run"
         write_run(run, folder, repo_id, to, only, license, revision)
-        tell(folder, upload(folder, target))
+        push_folder(folder, target)
     for checkpoint in list_checkpoints(run / "checkpoints") if checkpoints else []:
         with TemporaryDirectory() as temporary:
             folder, branch = Path(temporary) / "checkpoint", checkpoint.name
             write_checkpoint(checkpoint, run, folder, repo_id, to, license)
             message = f"{commit_message}, {branch}"
-            tell(folder, upload(folder, replace(target, revision=branch, commit_message=message)))
+            push_folder(folder, replace(target, revision=branch, commit_message=message))
     if license == "unknown":
         console.show("push: its card says `license: unknown`: set it with --license, e.g. --license mit")
 
@@ -83,10 +83,12 @@ def refuse_bad_options(
         )
 
 
-def tell(folder: Path, pushed: Pushed) -> None:
-    """Say where a folder went and what became of an earlier push."""
+def push_folder(folder: Path, target: Target) -> None:
+    """Upload a folder, and say where it went and what became of an earlier push."""
     megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
-    console.show(f"push: {pushed.url} ({megabytes:,.1f} MB)")
+    console.say(f"push: uploading {megabytes:,.1f} MB")
+    pushed = upload(folder, target)
+    console.show(f"push: {pushed.url}")
     if pushed.removed:
         console.show(f"push: removed {', '.join(pushed.removed)}, which an earlier push had and this one has not")
     if pushed.kept_card:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_session, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
-from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import (
     build_hf_headers,
     disable_progress_bars,
@@ -52,7 +51,8 @@ def upload(folder: Path, target: Target) -> Pushed:
 
     Only files that an earlier push put there are removed; a README.md that differs from that push's is kept unless
     `overwrite_card`. Large files that a failed push has left on the Hub are not sent again.
-    Raises UserError for a bad repository id, and where the Hub refuses, fails or cannot be reached.
+    Raises UserError for a bad repository id, for a public repository that should be private, and where the Hub refuses,
+    fails or cannot be reached.
     """
     disable_progress_bars()
     logging.set_verbosity_error()
@@ -60,9 +60,15 @@ def upload(folder: Path, target: Target) -> Pushed:
         validate_repo_id(target.repo_id)
         api = HfApi(library_name="bertpre")
         repo = api.create_repo(target.repo_id, private=target.private, exist_ok=True)
-        if target.revision is not None:
+        if target.revision is not None and not target.revision.startswith("refs/"):  # such as a pull request's
             api.create_branch(repo.repo_id, branch=target.revision, exist_ok=True)
-        there = remote_files(api, repo.repo_id, target.revision)
+        info = api.model_info(repo.repo_id, revision=target.revision)
+        if target.private and not info.private:
+            raise UserError(
+                f"{target.repo_id} exists and is public: make it private in its settings first, or leave --private "
+                "(hub.private) out; nothing was uploaded"
+            )
+        there = {file.rfilename for file in info.siblings or ()}
         known = remote_inventory(repo.repo_id, target.revision) if INVENTORY in there else {}
         kept_card = CARD in there and not target.overwrite_card
         kept_card = kept_card and is_edited(folder, repo.repo_id, target.revision, known)
@@ -88,12 +94,6 @@ def write_inventory(folder: Path) -> dict[str, str]:
     checksums = {file.relative_to(folder).as_posix(): file_checksum(file) for file in files}
     write_text(folder / INVENTORY, json.dumps({"bertpre": version("bertpre"), "files": checksums}, indent=2) + "\n")
     return checksums
-
-
-def remote_files(api: HfApi, repo_id: str, revision: str | None) -> set[str]:
-    """The paths of a repository's files."""
-    found = api.list_repo_tree(repo_id, revision=revision, recursive=True)
-    return {entry.path for entry in found if isinstance(entry, RepoFile)}
 
 
 def read_remote(repo_id: str, path: str, revision: str | None) -> bytes:

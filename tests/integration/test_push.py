@@ -178,6 +178,13 @@ def test_a_repository_with_a_card_but_no_push_keeps_it(tiny_run: Path, hub: HubS
     assert files["README.md"] == b"Mine" and files["old.bin"] == b"1" and "README.bertpre.md" in files
 
 
+def test_a_public_repository_is_not_pushed_to_as_a_private_one(tiny_run: Path, hub: HubServer) -> None:
+    hub.create("someone/tiny")
+    with pytest.raises(UserError, match="someone/tiny exists and is public"):
+        push_encoder(tiny_run, private=True)
+    assert hub.model("someone/tiny").files().keys() == {".gitattributes"}
+
+
 def test_branches_pull_requests_and_checkpoints(
     tiny_run: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +197,9 @@ def test_branches_pull_requests_and_checkpoints(
     push_encoder(tiny_run, create_pr=True)
     assert repository.files().keys() == {".gitattributes"} and "config.json" in repository.files("refs/pr/1")
     assert f"push: {hub.url}/someone/tiny/discussions/1" in capsys.readouterr().out
+
+    push_encoder(tiny_run, revision="refs/pr/1")  # to the pull request
+    assert repository.files("refs/pr/1").keys() == ABOUT | MODEL
 
     push_encoder(tiny_run, checkpoints=True)
     branches = sorted(name for name in repository.refs if name.startswith("step-"))
@@ -230,7 +240,7 @@ def test_refusals_name_the_remedy(tiny_run: Path, hub: HubServer, monkeypatch: p
     [
         ("commit/main", 403, "403: log in with `hf auth login`"),
         ("repos/create", None, "cannot be reached"),
-        ("/tree/main", 500, "500, out of order; fix that, or push again later"),
+        ("GET /api/models/someone/tiny", 500, "500, out of order; fix that, or push again later"),
         ("resolve/main/bertpre.json", 500, "500, out of order"),
         ("PUT /large", 402, "uploading '.*' to the Hub. 402, out of order; .*unchanged"),
         ("PUT /large", None, "push again later; someone/tiny is unchanged"),
