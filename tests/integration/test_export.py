@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,11 @@ def test_onnx_needs_neither_bertpre_nor_torch(run_name: str, request: pytest.Fix
     check_against_run(run, {int(token): p for token, p in guesses.items()}, named)
     architecture = json.loads((folder / "config.json").read_text())["model_type"]
     assert architecture == {"tiny_run": "bert", "tiny_modern_run": "modernbert"}[run_name]
+
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)  # the card's
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "dtype=float32" in done.stdout
 
 
 def test_onnx_without_its_packages(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
