@@ -6,6 +6,7 @@ import pytest
 from accelerate import Accelerator
 
 from bertpre.data.sampler import Position
+from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import load_recipe
@@ -31,3 +32,23 @@ def test_a_new_phase_has_its_own_length_and_begins_a_new_epoch(tiny_run: Path) -
     assert step.micro_batches[0]["input_ids"].shape == (8, 48)
     assert step.after == Position(phase=1, epoch=3, offset=8)  # epoch 2's examples were partly seen
     assert data(step.after, 0.8).after == Position(phase=1, epoch=3, offset=16)
+
+
+@pytest.mark.parametrize(("kind", "has_mask"), [("none", False), ("nsp", True), ("sop", True)])
+def test_batches_have_an_attention_mask_throughout_or_never(kind: str, has_mask: bool, tiny_run: Path) -> None:
+    data = data_of(tiny_run, f"pairs.kind={kind}")
+    batches, position = list(data.largest()), Position()
+    while position.epoch < 2:
+        step = data(position, 0.0)
+        batches, position = batches + step.micro_batches, step.after
+    assert {"attention_mask" in batch for batch in batches} == {has_mask}
+    pad = data.phases[0].collator.special_ids["[PAD]"]
+    assert any((batch["input_ids"] == pad).any() for batch in batches) == has_mask
+
+
+def test_rows_of_a_store_with_less_text_than_one_row_keep_their_attention_mask(tiny_run: Path) -> None:
+    (shard,) = open_shards(tiny_run / "data", "train")
+    length = len(shard.tokens) + len(shard.documents) + 2
+    overrides = (f"training.phases=[{{share: 1.0, max_length: {length}}}]", f"model.max_position_embeddings={length}")
+    batch = data_of(tiny_run, "pairs.kind=none", *overrides).largest()[0]
+    assert (batch["attention_mask"].sum(1) < length).all()
