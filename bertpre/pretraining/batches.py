@@ -39,7 +39,8 @@ class PhaseBatches:
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Masked micro-batches, without an attention mask where no row of the data set is padded.
 
-        Attention is faster without. One full micro-batch among others keeps it, for it would need a program of its own.
+        sdpa's flash kernel takes none. A full micro-batch among others keeps its mask: torch.compile would make another
+        program for it.
         """
         for group in in_batches(examples, self.micro_batch_size):
             batch = self.collator(group, masked_lm_prob)
