@@ -23,6 +23,7 @@ from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.run_directory import data_folder
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.training.batches import tokens_in
 from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.trainer import Trainer
@@ -127,7 +128,7 @@ def mask_lines(data: PretrainingData) -> Iterator[str]:
     for batch in data.validation_batches():
         labels, shown = batch["labels"], batch["input_ids"].gather(1, batch["masked_positions"])
         kinds = (labels != IGNORE_INDEX, shown == mask_id, shown == labels)
-        sums += torch.stack([batch["attention_mask"].sum(), *(kind.sum() for kind in kinds)]).cpu()
+        sums += torch.tensor([tokens_in(batch), *(int(kind.sum()) for kind in kinds)])
     tokens, targets, masked, kept = sums.tolist()
     yield (
         f"{targets / tokens:.1%} of the tokens are targets: {masked / targets:.1%} of them show [MASK], "

@@ -73,9 +73,9 @@ class SegmentPairDataset(SegmentPairs, Dataset[Example]):
     """The segment pairs of a store with `len` and `[i]`, already shuffled.
 
     `max_length` counts the tokens of a pair with its special tokens. `kind` is `nsp` (segment B is the true next one,
-    or with `random_next_prob` a random one), `sop` (with that probability the two are swapped) or `none` (single texts,
-    packed with sentences). A pair is a function of (seed, epoch, index): `set_epoch(n)` before each epoch gives new
-    ones. The length is that of epoch 0; a later epoch is cut, or repeats a few pairs, to have as many.
+    or with `random_next_prob` a random one), `sop` (with that probability the two are swapped) or `none` (no pairs:
+    every row is full of consecutive text). A pair is a function of (seed, epoch, index): `set_epoch(n)` before each
+    epoch gives new ones. The length is that of epoch 0; a later epoch is cut, or repeats a few pairs, to have as many.
     The plan of an epoch takes 56 bytes of memory for each pair; for billions of tokens use SegmentPairIterableDataset.
     """
 

@@ -1,7 +1,7 @@
 """Segment pairs for next-sentence prediction: documents of token ids -> spans of two segments and a label."""
 
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 import numpy as np
 
@@ -48,11 +48,12 @@ def plan_pairs(
     sentences are gathered up to a target length (with probability `short_seq_prob` a random shorter one) and split in
     two at a random sentence; with probability `random_next_prob` the second part is replaced by text from another
     document and its sentences are put back for the next pair; tokens beyond `max_length` are cut from either end.
-    Four differences keep the label out of the form, or waste less:
+    Five differences keep the label out of the form, or waste less:
     - A random segment B is the true next of another pair and has the length of the one that it replaces. Google's fills
       the pair with sentences from anywhere.
     - A sentence that is left alone at the end of its document has no true next. It gets a random one, so that the row
       is full, but no label (IGNORE_INDEX). Google labels it random.
+    - Where the document ends before the target length, segment A begins earlier, with sentences of the pair before.
     - Two sentences are gathered where the document has two, however long the first.
     - The short target is drawn for each pair, not for each document, so that a document is not cut up as a whole.
 
@@ -93,6 +94,9 @@ def plan_whole_sentences(
             sentence = stop if labels[-1] == 0 else cut  # the sentences after A are put back
     owner, begin, cuts, stops, targets = np.array(rows, dtype=np.int64).T
     label, is_alone = np.array(labels), cuts == stops
+    # Where the document ends before the target, A begins earlier: the same text again trains more than padding.
+    filled = np.searchsorted(sentences, sentences[stops] - targets, side="right") - 1
+    begin = np.where(is_alone, begin, np.clip(filled, documents[owner], begin))
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], label])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
     wanted = np.where(is_alone, targets - (sentences[stops] - sentences[begin]), sentences[stops] - sentences[cuts])
@@ -223,30 +227,28 @@ def balanced(lengths: np.ndarray, marks: np.ndarray, generator: random.Random) -
 
 
 def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, generator: random.Random) -> np.ndarray:
-    """Fill sequences with full sentences, across documents (Liu et al. 2019, section 4.2, FULL-SENTENCES).
+    """Fill rows with consecutive tokens, across sentences and documents.
 
-    Segment B is empty and there is no label. Each sequence leaves room for [CLS], a [SEP] at its end and one wherever a
-    document begins within it. The first sequence has a random length, so that every epoch cuts elsewhere; a sentence
-    longer than a sequence is cut. Arguments and result as in `plan_pairs`.
+    FULL-SENTENCES of Liu et al. 2019, section 4.2, but a sentence that does not fit is cut and goes on in the next row,
+    so every row is full: [CLS], tokens, a [SEP] after each document that ends before the row, and [SEP]. Segment B is
+    empty and there is no label. The first row begins at a random token, so that every epoch cuts elsewhere. What lies
+    before it, and what fills no row after the last one, is left out: less than a row each. Of a shard with less text
+    than one row, a short row holds all there is. Arguments and result as in `plan_pairs`.
     """
-    starts, inner = sentences.tolist(), set(sentences[documents[1:-1]].tolist())
+    capacity, begins = max_length - 2, sentences[documents].tolist()
+    # The slot of each document's first token, if all tokens lay in one row with a [SEP] between documents.
+    slots = [begin + number for number, begin in enumerate(begins[:-1])]
+    end = begins[-1] + len(slots) - 1
+    at = int(generator.random() * min(capacity, max(begins[-1] - capacity, 0) + 1))
     plan: list[tuple[int, int, int, int, int]] = []
-    capacity = max_length - 2
-    room = 1 + int(generator.random() * capacity)
-    begin = at = starts[0]
-    for end in starts[1:]:
-        while at < end:
-            separator = int(at in inner and at > begin)
-            if (end - begin) + separator <= room:
-                room -= separator
-                at = end
-                continue
-            at = begin + capacity if at == begin and room == capacity else at
-            if at > begin:
-                plan.append((begin, at, at, at, IGNORE_INDEX))
-            begin, room = at, capacity
-    if at > begin:
-        plan.append((begin, at, at, at, IGNORE_INDEX))
+    while at < begins[-1]:
+        row_end = at + bisect_right(begins, at) - 1 + capacity  # a row begins with a token, not with a [SEP]
+        if row_end > end and plan:
+            break
+        last = bisect_left(slots, row_end) - 1  # the last document with a token in the row
+        stop = min(row_end - last, begins[last + 1])
+        plan.append((at, stop, stop, stop, IGNORE_INDEX))
+        at = stop
     return np.array(plan, dtype=np.int64).reshape(-1, 5)
 
 

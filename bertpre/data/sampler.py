@@ -38,7 +38,8 @@ class PairDataset:
     """The segment pairs of some shards; every epoch cuts the documents differently.
 
     An epoch reads the shards in random order, `shards_per_group` at a time, and shuffles the pairs of each group. So
-    the group, not the corpus, bounds the memory. `kind` and the probabilities are those of `plan_examples`.
+    the group, not the corpus, bounds the memory. `kind` and the probabilities are those of `plan_examples`;
+    `has_padding` says whether rows may be shorter than `max_length`.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class PairDataset:
         self.short_seq_prob, self.random_next_prob = short_seq_prob, random_next_prob
         self.kind, self.sep_token_id = kind, sep_token_id
         self.shards_per_group, self.groups = shards_per_group, -(-len(shards) // shards_per_group)
+        # A packed row is shorter than max_length only where a shard has less text than that.
+        self.has_padding = kind != "none" or any(len(shard.tokens) < max_length - 2 for shard in shards)
         self.planned: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     def plan(self, epoch: int, group: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -119,14 +122,14 @@ class PairDataset:
         a = shard.tokens[a_start:a_end]
         if self.kind == "none" and len(places := self.documents_begin(shard, a_start, a_end)):
             assert self.sep_token_id is not None, "packed examples need the id of [SEP]"
-            a = np.insert(a, places, self.sep_token_id)
+            a = np.insert(a, places[: self.max_length - 2 - len(a)], self.sep_token_id)
         return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place))
 
     @staticmethod
     def documents_begin(shard: Shard, start: int, end: int) -> np.ndarray:
-        """Offsets of documents that begin within a span of tokens, counted from its start."""
-        begins = np.searchsorted(shard.sentences, [start, end], side="left")
-        inside = shard.documents[slice(*np.searchsorted(shard.documents, begins, side="left"))]
+        """Offsets of documents that begin within a span of tokens or right after it, counted from its start."""
+        begins = np.searchsorted(shard.sentences, [start, end + 1], side="left")
+        inside = shard.documents[:-1][slice(*np.searchsorted(shard.documents[:-1], begins, side="left"))]
         places = shard.sentences[inside] - start
         return places[places > 0]
 

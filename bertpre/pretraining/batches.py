@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -37,12 +37,20 @@ class PhaseBatches:
     end: float  # share of the training after which the next phase begins
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
-        """Masked micro-batches."""
-        return (self.collator(group, masked_lm_prob) for group in in_batches(examples, self.micro_batch_size))
+        """Masked micro-batches, without an attention mask where no row of the data set is padded.
+
+        sdpa's flash kernel takes none. A full micro-batch among others keeps its mask: torch.compile would make another
+        program for it.
+        """
+        for group in in_batches(examples, self.micro_batch_size):
+            batch = self.collator(group, masked_lm_prob)
+            if not self.dataset.has_padding:
+                del batch["attention_mask"]
+            yield batch
 
     def largest(self) -> Batch:
         """The first micro-batch; all of a phase have the same shape."""
-        return self.collator(self.dataset.take(Position(), self.micro_batch_size)[0], None)
+        return next(self.micro_batches(self.dataset.take(Position(), self.micro_batch_size)[0]))
 
 
 class PretrainingData:
@@ -64,6 +72,7 @@ class PretrainingData:
         self.frequencies = audit_frequencies(read_token_counts(folder), tokenizer, training.mask_split)
         # Validation uses the first phase's length, where most of the training is, from the start to the end.
         held_out = pair_dataset(recipe, tokenizer, training.phases[0], self.validation_shards)
+        self.held_out = replace(self.phases[0], dataset=held_out)
         available = len(held_out.plan(0)[0])
         count = min(training.eval_pairs, available)
         if wants_shards(accelerator):  # all processes then have to evaluate the same number of batches
@@ -107,7 +116,7 @@ class PretrainingData:
     def validation_batches(self) -> Iterator[Batch]:
         """This process's share of the validation pairs on the device, with the same masks every time."""
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
-        for batch in self.phases[0].micro_batches(mine):
+        for batch in self.held_out.micro_batches(mine):
             yield to_device(batch, self.accelerator.device)
 
 

@@ -124,7 +124,7 @@ class Pairs(Section):
     """How documents become segment pairs (Devlin et al. 2018, section 3.1 and appendix A.1)."""
 
     kind: Literal["nsp", "sop", "none"] = "nsp"
-    """nsp: next-sentence prediction. sop: sentence-order prediction. none: single texts, packed with sentences."""
+    """nsp: next-sentence prediction. sop: sentence-order prediction. none: no pairs, rows full of consecutive text."""
     short_seq_prob: Fraction = 0.1
     """Probability that an example is shorter than the maximum length."""
     random_next_prob: Fraction = 0.5

@@ -68,9 +68,14 @@ class Prefetcher:
         """Prepare a batch and copy it to the device."""
         batch = self.source(position, progress)
         counts = add_counts(self.objective.counts(micro_batch) for micro_batch in batch.micro_batches)
-        counts["tokens"] = sum(int(micro_batch["attention_mask"].sum()) for micro_batch in batch.micro_batches)
+        counts["tokens"] = sum(map(tokens_in, batch.micro_batches))
         on_device = [to_device(micro_batch, self.device) for micro_batch in batch.micro_batches]
         return StepBatch(on_device, batch.after, batch.documents), counts
+
+
+def tokens_in(batch: Batch) -> int:
+    """The tokens of a batch, padding not counted; without an attention mask nothing is padding."""
+    return int(batch["attention_mask"].sum()) if "attention_mask" in batch else batch["input_ids"].numel()
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -1,6 +1,7 @@
 """Ten steps are bit-identical to five steps, a kill, and a resume."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from bertpre.commands.finetune import finetune
+from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.trainer import Trainer
@@ -69,6 +71,21 @@ def test_a_run_killed_while_it_saves_resumes_bit_identically(tiny_modern_run: Pa
     assert (tmp_path / "run" / "checkpoints" / "step-00000010.partial").is_dir()
     assert run_here(*arguments) == 0
     assert_same_run(tmp_path / "run", tiny_modern_run)
+
+
+def test_a_run_of_full_rows_resumes_bit_identically(tiny_run: Path, tmp_path: Path) -> None:
+    """Rows without padding have no attention mask; two phases, 7 steps of 8 x 32 and 3 of 8 x 48 tokens."""
+    whole, resumed = (
+        load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={tmp_path / name}", "pairs.kind=none"])
+        for name in ("whole", "resumed")
+    )
+    prepare(whole)
+    prepare(resumed)
+    assert pretrain(whole)["tokens"] == 7 * 8 * 32 + 3 * 8 * 48
+    with pytest.raises(SystemExit):
+        pretrain(resumed, at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    pretrain(resumed)
+    assert_same_run(tmp_path / "resumed", tmp_path / "whole")
 
 
 def test_a_damaged_newest_checkpoint_costs_only_steps(

@@ -8,12 +8,13 @@ from tests.property.strategies import Lengths, document_lengths, shard_of
 
 modest = settings(max_examples=80, deadline=None)
 shards = st.lists(document_lengths(longest_sentence=15), min_size=1, max_size=3)
+kinds = st.sampled_from(["nsp", "none"])
 group_sizes = st.sampled_from([1, 2, 8])  # one shard at a time, some, and all
 
 
-def dataset(lengths: list[Lengths], together: int, seed: int = 0) -> PairDataset:
+def dataset(lengths: list[Lengths], together: int, seed: int = 0, kind: str = "nsp") -> PairDataset:
     shards = [shard_of(part, 10_000 * number) for number, part in enumerate(lengths)]
-    return PairDataset(shards, 32, seed, shards_per_group=together)
+    return PairDataset(shards, 32, seed, kind=kind, sep_token_id=99_999, shards_per_group=together)
 
 
 def content(examples: list[Example]) -> list[tuple]:
@@ -40,27 +41,27 @@ def test_an_epoch_has_every_pair_exactly_once(lengths: list[Lengths], together: 
 
 
 @modest
-@given(shards, group_sizes, st.lists(st.integers(1, 30), min_size=1, max_size=8))
+@given(shards, group_sizes, st.lists(st.integers(1, 30), min_size=1, max_size=8), kinds)
 def test_it_does_not_matter_how_many_are_taken_at_a_time(
-    lengths: list[Lengths], together: int, counts: list[int]
+    lengths: list[Lengths], together: int, counts: list[int], kind: str
 ) -> None:
-    data, position, pieces = dataset(lengths, together), Position(), []
+    data, position, pieces = dataset(lengths, together, kind=kind), Position(), []
     for count in counts:
         examples, position = data.take(position, count)
         assert len(examples) == count
         pieces += examples
-    whole, end = dataset(lengths, together).take(Position(), sum(counts))
+    whole, end = dataset(lengths, together, kind=kind).take(Position(), sum(counts))
     assert content(pieces) == content(whole)
     assert position == end
 
 
 @modest
-@given(shards, group_sizes, st.integers(1, 80), st.integers(1, 20))
+@given(shards, group_sizes, st.integers(1, 80), st.integers(1, 20), kinds)
 def test_resuming_from_a_position_gives_the_same_examples(
-    lengths: list[Lengths], together: int, before: int, after: int
+    lengths: list[Lengths], together: int, before: int, after: int, kind: str
 ) -> None:
-    _, position = dataset(lengths, together).take(Position(), before)
-    resumed, end = dataset(lengths, together).take(position, after)
-    whole, whole_end = dataset(lengths, together).take(Position(), before + after)
+    _, position = dataset(lengths, together, kind=kind).take(Position(), before)
+    resumed, end = dataset(lengths, together, kind=kind).take(position, after)
+    whole, whole_end = dataset(lengths, together, kind=kind).take(Position(), before + after)
     assert content(resumed) == content(whole)[before:]
     assert end == whole_end

@@ -1,19 +1,29 @@
 """Pretraining's batches: phases, the falling mask rate, shares of processes."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from accelerate import Accelerator
+import torch
+from accelerate import Accelerator, DistributedType
 
 from bertpre.data.sampler import Position
+from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import load_recipe
 
 
-def data_of(run: Path, *overrides: str) -> PretrainingData:
+def data_of(run: Path, *overrides: str, accelerator: Any = None) -> PretrainingData:  # noqa: ANN401
     recipe = load_recipe(str(run / "recipe.yaml"), list(overrides))
-    return PretrainingData(recipe, load_tokenizer(run / "tokenizer"), run / "data", Accelerator(cpu=True))
+    accelerator = accelerator or Accelerator(cpu=True)
+    return PretrainingData(recipe, load_tokenizer(run / "tokenizer"), run / "data", accelerator)
+
+
+def process(index: int, count: int) -> SimpleNamespace:
+    """What the batches ask of one of several processes."""
+    return SimpleNamespace(process_index=index, num_processes=count, distributed_type=DistributedType.MULTI_CPU)
 
 
 def test_the_mask_rate_falls_linearly(tiny_run: Path) -> None:
@@ -31,3 +41,33 @@ def test_a_new_phase_has_its_own_length_and_begins_a_new_epoch(tiny_run: Path) -
     assert step.micro_batches[0]["input_ids"].shape == (8, 48)
     assert step.after == Position(phase=1, epoch=3, offset=8)  # epoch 2's examples were partly seen
     assert data(step.after, 0.8).after == Position(phase=1, epoch=3, offset=16)
+
+
+@pytest.mark.parametrize(("kind", "has_mask"), [("none", False), ("nsp", True), ("sop", True)])
+def test_batches_have_an_attention_mask_throughout_or_never(kind: str, has_mask: bool, tiny_run: Path) -> None:
+    data = data_of(tiny_run, f"pairs.kind={kind}")
+    batches, position = list(data.largest()), Position()
+    while position.epoch < 2:
+        step = data(position, 0.0)
+        batches, position = batches + step.micro_batches, step.after
+    assert {"attention_mask" in batch for batch in batches} == {has_mask}
+    pad = data.phases[0].collator.special_ids["[PAD]"]
+    assert any((batch["input_ids"] == pad).any() for batch in batches) == has_mask
+
+
+def test_rows_of_a_store_with_less_text_than_one_row_keep_their_attention_mask(tiny_run: Path) -> None:
+    (shard,) = open_shards(tiny_run / "data", "train")
+    length = len(shard.tokens) + len(shard.documents) + 2
+    overrides = (f"training.phases=[{{share: 1.0, max_length: {length}}}]", f"model.max_position_embeddings={length}")
+    batch = data_of(tiny_run, "pairs.kind=none", *overrides).largest()[0]
+    assert (batch["attention_mask"].sum(1) < length).all()
+
+
+@pytest.mark.parametrize("kind", ["none", "nsp"])
+def test_the_batches_of_several_processes_are_those_of_one(kind: str, tiny_run: Path) -> None:
+    (whole,) = data_of(tiny_run, f"pairs.kind={kind}")(Position(), 0.0).micro_batches
+    shares = [
+        data_of(tiny_run, f"pairs.kind={kind}", accelerator=process(index, 4))(Position(), 0.0) for index in range(4)
+    ]
+    for name, values in whole.items():
+        assert torch.equal(torch.cat([share.micro_batches[0][name] for share in shares]), values), name

@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
+from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.data.randomness import seed_from
 from bertpre.data.sampler import micro_batch_size
@@ -293,6 +294,26 @@ def test_the_steps_use_the_programs_that_the_dry_run_compiled(tmp_path: Path, mo
     source = ToySource(micro_batches=2)
     toy_trainer(tmp_path, source=source, arithmetic=Arithmetic(compile=True)).train()
     assert compiled and set(compiled) == {0}
+
+
+@pytest.mark.parametrize("kind", ["none", "nsp"])
+def test_pretraining_compiles_one_program_for_each_phase(
+    kind: str, tiny_modern_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch without an attention mask among others with one, or the other way round, would need another."""
+    compiled: list[int] = []
+    original = torch.nn.Module.compile
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        compiled.append(len(inputs))
+        return graph.forward
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, dynamic: original(self, backend=backend))
+    recipe = recipe_of(tiny_modern_run, tmp_path / "run", f"pairs.kind={kind}", "training.compile=true")
+    prepare(recipe)
+    pretrain(recipe)
+    assert len(compiled) == 2
 
 
 def test_start_up_is_not_part_of_the_warm_up(tmp_path: Path) -> None:
