@@ -14,9 +14,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.distributed import ProcessGroup
 
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, write_text
+from bertpre.training.agreement import from_first, together
 from bertpre.training.sharding import gather_full, shard_like
 
 logger = logging.getLogger(__name__)
@@ -152,26 +154,50 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], memory: Memory | None = None
+    folder: Path,
+    model: nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    memory: Memory | None = None,
+    group: ProcessGroup | None = None,
 ) -> dict[str, Any] | None:
     """Restore the newest checkpoint that is whole; returns its state, or None where there is none.
 
-    A damaged checkpoint is reported and stays where it is.
+    The first process of a group chooses, the others restore the same one. A damaged checkpoint is reported and stays
+    where it is. Raises UserError, on every process, where one of them cannot read what the first one can.
     """
+    chosen = from_first(lambda: newest_whole(folder), group)
+    if chosen is None:
+        return None
+    path, state = folder / chosen[0], chosen[1]
+    is_checked = group is None or torch.distributed.get_rank(group) == 0
+    tensors = together(lambda: read_tensors(path, state, is_checked), group)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(shard_like(tensors[FILES[0]][name], value))
+    restore_optimizers(optimizers, tensors[FILES[1]])
+    if memory is not None:
+        memory.load(state["memory"], tensors[MEMORY])
+    return state
+
+
+def newest_whole(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """The name and the state of the newest checkpoint that is whole, or None where there is none."""
     for path in reversed(list_checkpoints(folder)):
         state = read_state(path)
-        if state is None:
-            logger.warning("checkpoint %s is damaged; trying the one before it", path)
-            continue
-        weights = load_file(path / FILES[0])
-        with torch.no_grad():
-            for name, value in model.named_parameters():
-                value.copy_(shard_like(weights[name], value))
-        restore_optimizers(optimizers, load_file(path / FILES[1]))
-        if memory is not None:
-            memory.load(state["memory"], load_file(path / MEMORY))
-        return state
+        if state is not None:
+            return path.name, state
+        logger.warning("checkpoint %s is damaged; trying the one before it", path)
     return None
+
+
+def read_tensors(path: Path, state: dict[str, Any], is_checked: bool) -> dict[str, dict[str, torch.Tensor]]:
+    """A checkpoint's tensors by file; raises UserError where it is not the whole one that has this state."""
+    if not is_checked and read_state(path) != state:
+        raise UserError(
+            f"{path}: this checkpoint, which the first process resumes from, is missing, damaged or another one here; "
+            "all processes must see the same files: check the shared file system and run the same command again"
+        )
+    return {name: load_file(path / name) for name in (*FILES, *((MEMORY,) if "memory" in state else ()))}
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
