@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 logger = logging.getLogger(__name__)
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
@@ -30,14 +31,25 @@ def quiet_transformers() -> None:
 
 
 def start_accelerator() -> Accelerator:
-    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen."""
+    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen.
+
+    A precision or a compiler in the user's accelerate configuration does not count: the recipe names them.
+    """
     quiet_transformers()
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
     if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
     else:
         keep_freed_memory()
-    return Accelerator(cpu=not has_gpu)  # without cpu=True, processes without a GPU do not find each other
+    AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
+    # Without cpu=True, processes without a GPU do not find each other.
+    return Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
+
+
+def leave_processes() -> None:
+    """Part from the other processes, if any, at the end of a command; NCCL warns where this is left out."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def keep_freed_memory() -> None:

@@ -261,6 +261,18 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
     assert f"recipes/accelerate/{file.name}" in "".join(pages)
 
 
+def test_processes_part_at_the_end(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target, script = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
+    script.write_text(
+        "import atexit\nfrom torch import distributed\nfrom bertpre.cli import launched\n"
+        "atexit.register(lambda: print('still a group:', distributed.is_initialized()))\nlaunched('pretrain')\n"
+    )
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    done = launch(str(script), tiny_modern_run, target, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("still a group: False") == 2
+
+
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
     script = tmp_path / "uneven.py"
     script.write_text(training_with(UNEVEN))
