@@ -19,6 +19,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 logger = logging.getLogger(__name__)
+USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
 
@@ -30,10 +31,11 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def start_accelerator() -> Accelerator:
+def start_accelerator(may_shard: bool = False) -> Accelerator:
     """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen.
 
-    A precision or a compiler in the user's accelerate configuration does not count: the recipe names them.
+    A precision or a compiler in the user's accelerate configuration does not count: the recipe names them. FSDP counts
+    only with `may_shard`; otherwise each process holds the whole model, and a warning says so.
     """
     quiet_transformers()
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
@@ -42,8 +44,17 @@ def start_accelerator() -> Accelerator:
     else:
         keep_freed_memory()
     AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
-    # Without cpu=True, processes without a GPU do not find each other.
-    return Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
+    if USE_FSDP in os.environ:  # otherwise transformers loads weights on each machine's first process alone
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
+    try:  # without cpu=True, processes without a GPU do not find each other
+        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
+    finally:
+        if fsdp is not None:
+            os.environ[USE_FSDP] = fsdp
+    if fsdp == "true" and accelerator.is_main_process:
+        logger.warning("FSDP is for pretraining: here each process holds the whole model")
+    return accelerator
 
 
 def leave_processes() -> None:

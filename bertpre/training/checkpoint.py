@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from torch.distributed import ProcessGroup
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, write_text
 from bertpre.training.agreement import from_first, together
-from bertpre.training.sharding import gather_full, shard_like
+from bertpre.training.sharding import gather_each, shard_like
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -71,14 +72,15 @@ def save_checkpoint(
     """
     folder = place.folder
     target = folder / f"step-{step:08d}"
-    weights = {name: gather_full(value.detach()).contiguous() for name, value in model.named_parameters()}
-    tensors = {FILES[0]: weights, FILES[1]: optimizer_tensors(optimizers)}
+    tensors = {
+        FILES[0]: gather_each(model.named_parameters(), writes),
+        FILES[1]: gather_each(optimizer_tensors(optimizers), writes),
+    }
     if not writes:
         return target
     state = {"step": step, **state}
     if memory is not None:
-        tensors[MEMORY] = {name: value.contiguous() for name, value in memory.tensors().items()}
-        state["memory"] = memory.state()
+        tensors[MEMORY], state["memory"] = memory.tensors(), memory.state()
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -101,7 +103,7 @@ def write_files(partial: Path, tensors: dict[str, dict[str, torch.Tensor]], stat
     """Write a checkpoint's files, `tensors` by file name, and wait until they are on the disk."""
     partial.mkdir(parents=True)
     for name, values in tensors.items():
-        save_file(values, partial / name)
+        save_file({key: value.contiguous() for key, value in values.items()}, partial / name)
     checksums = {name: file_checksum(partial / name) for name in tensors} | {"state": state_checksum(state)}
     (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
     for name in (*tensors, "state.json"):
@@ -217,14 +219,12 @@ def state_checksum(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    """The optimizers' states under flat names: optimizer number, parameter number, name of the state."""
-    return {
-        f"{number}.{parameter}.{name}": gather_full(torch.as_tensor(value)).contiguous()
-        for number, optimizer in enumerate(optimizers)
-        for parameter, values in optimizer.state_dict()["state"].items()
-        for name, value in values.items()
-    }
+def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The optimizers' states with flat names: optimizer number, parameter number, name of the state."""
+    for number, optimizer in enumerate(optimizers):
+        for parameter, values in optimizer.state_dict()["state"].items():
+            for name, value in values.items():
+                yield f"{number}.{parameter}.{name}", torch.as_tensor(value)
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: dict[str, torch.Tensor]) -> None:

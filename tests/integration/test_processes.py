@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from transformers import BertForMaskedLM
 
 from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
@@ -226,6 +228,24 @@ for module in (bertpre.pretraining.batches, bertpre.pretraining.build):
 """
 
 
+# Each process prints how many full tensors it held at most while it gathered them.
+COUNTED = """
+import atexit, os, weakref
+from torch.distributed.tensor import DTensor
+full_tensor, seen, held = DTensor.full_tensor, [], [0]
+
+def counted(tensor, **options):
+    full = full_tensor(tensor, **options)
+    if full.ndim:  # gradient norms are kept until they are checked
+        seen.append(weakref.ref(full))
+    held.append(sum(each() is not None for each in seen))
+    return full
+
+DTensor.full_tensor = counted
+atexit.register(lambda: print(f"process {os.environ['RANK']} held {max(held)}", flush=True))
+"""
+
+
 @pytest.mark.parametrize(
     "optimizer", ["adamw", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lamb", "muon"))]
 )
@@ -237,17 +257,73 @@ def test_weights_sharded_over_two_processes_train_as_on_one(
     overrides = (f"training.optimizer={optimizer}", "training.phases.0.micro_batch_size=2")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
     script = tmp_path / "pretrain.py"
-    script.write_text(f"{SHARDED}from bertpre.cli import launched\nlaunched('pretrain')\n")
+    script.write_text(f"{SHARDED}{COUNTED}from bertpre.cli import launched\nlaunched('pretrain')\n")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     done = launch(str(script), tiny_modern_run, spread, *overrides, launcher=torchrun)
     assert done.returncode == 0, done.stderr
     tolerance = 1e-2 if optimizer == "muon" else 2 * LOGGED_DIGIT
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
+    held = {rank: int(count) for rank, count in re.findall(r"process (\d) held (\d+)", done.stdout)}
+    assert held["1"] == 1 < held["0"]
     # Checkpoints are not sharded: one process can resume them.
     for folder in ("model", "checkpoints/step-00000010"):
         shutil.rmtree(spread / folder)
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={spread}", *overrides]))
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
+
+
+# `accelerate launch` asks for FSDP by these; accelerate takes it up only on GPUs, so its state says it here.
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+    "FSDP_SYNC_MODULE_STATES": "true",
+}
+AS_ON_GPUS = """
+import os
+from accelerate import DistributedType
+from accelerate.state import AcceleratorState
+start = AcceleratorState.__init__
+
+def started(state, *arguments, **options):
+    start(state, *arguments, **options)
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        state.distributed_type = DistributedType.FSDP
+
+AcceleratorState.__init__ = started
+from bertpre.cli import launched
+"""
+
+
+def launch_fsdp(stage: str, run: Path, target: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Start a stage on two processes, as an accelerate configuration with FSDP does."""
+    script = target.parent / f"{stage}.py"
+    script.write_text(f"{AS_ON_GPUS}launched('{stage}')\n")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    arguments = [str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
+    return run_process([sys.executable, *torchrun, *arguments], PYTHONPATH=str(ROOT), **FSDP)
+
+
+def test_fine_tuning_under_fsdp_holds_whole_models_and_says_so(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    done = launch_fsdp("finetune", tiny_modern_run, target)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: FSDP is for pretraining: here each process holds the whole model") == 1
+    assert_same_figures(target, tiny_modern_run, "finetune")
+    assert_same_weights(target / "finetuned" / "model.safetensors", tiny_modern_run / "finetuned" / "model.safetensors")
+
+
+def test_pretraining_under_fsdp_starts_from_a_model_without_a_pooler(tiny_run: Path, tmp_path: Path) -> None:
+    model = BertForMaskedLM.from_pretrained(tiny_run / "model")
+    model.save_pretrained(tmp_path / "init")
+    assert not any("pooler" in name for name in load_file(tmp_path / "init" / "model.safetensors"))
+    overrides = (f"training.init={tmp_path / 'init'}", "model.hidden_dropout_prob=0", "training.max_steps=2")
+    overrides += ("model.attention_probs_dropout_prob=0",)
+    spread, alone = (copy_run(tiny_run, tmp_path / name, "prepare") for name in ("spread", "alone"))
+    done = launch_fsdp("pretrain", tiny_run, spread, *overrides)
+    assert done.returncode == 0, done.stderr
+    pretrain(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
+    assert losses(spread) == pytest.approx(losses(alone), abs=2 * LOGGED_DIGIT)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "recipes" / "accelerate").glob("*.yaml")), ids=lambda file: file.stem)
