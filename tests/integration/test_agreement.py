@@ -9,7 +9,7 @@ import pytest
 
 from bertpre.errors import UserError
 from bertpre.training.agreement import bit_sums, from_first, processes, refuse_different_weights, together
-from tests.helpers import ROOT, copy_run, run_process
+from tests.helpers import ROOT, copy_run, read_metrics, run_process
 from tests.toys import ToyModel
 
 # What one process sees of the shared folder: checkpoint 10 is damaged, or not listed yet.
@@ -61,6 +61,10 @@ def errors(done: CompletedProcess[str]) -> list[str]:
     return [line for line in done.stderr.splitlines() if line.startswith("error: ")]
 
 
+def losses(run: Path) -> list[float]:
+    return [row["loss"] for row in read_metrics(run, "pretrain", "train")]
+
+
 @pytest.fixture
 def adamw_run(tiny_modern_run: Path, tmp_path: Path) -> Path:
     """A run that was trained on one process with AdamW, without its model."""
@@ -77,9 +81,11 @@ def adamw_run(tiny_modern_run: Path, tmp_path: Path) -> Path:
 def test_all_processes_resume_from_what_the_first_one_chooses(
     trouble: str, adamw_run: Path, tiny_modern_run: Path
 ) -> None:
+    on_one_process = losses(adamw_run)
     done = pretrain_on(2, tiny_modern_run, adamw_run, 0, trouble)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("resuming from step 5") == 1
+    assert losses(adamw_run) == pytest.approx(on_one_process, abs=1.5e-5)  # logged with six digits
     assert (adamw_run / "model").is_dir()
 
 

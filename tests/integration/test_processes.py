@@ -183,6 +183,45 @@ def test_fifty_steps_on_several_processes_are_those_on_one(count: int, tiny_mode
     assert json.loads((several / "results.json").read_text())["pretrain"]["tokens"] == results["tokens"]
 
 
+# Every weight of each process, by a digest.
+NOTE_WEIGHTS = """
+    import hashlib
+    weights = trainer.training_step.model.state_dict().values()
+    digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in weights)).hexdigest()
+    target, rank = sys.argv[2].removeprefix("output_dir="), trainer.accelerator.process_index
+    with open(f"{target}/weights-{rank}.txt", "a") as file:
+        print(step, digest, file=file)
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["muon", pytest.param("lamb", marks=pytest.mark.slow)])
+def test_processes_hold_the_same_bits_for_fifty_steps(optimizer: str, tiny_run: Path, tmp_path: Path) -> None:
+    target, script = copy_run(tiny_run, tmp_path / "run", "prepare"), tmp_path / "pretrain.py"
+    script.write_text(training_with(NOTE_WEIGHTS))
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    overrides = (*FIFTY[1:], f"training.optimizer={optimizer}")  # with dropout, which differs between the processes
+    done = launch(str(script), tiny_run, target, *overrides, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    first, second = ((target / f"weights-{rank}.txt").read_text().splitlines() for rank in (0, 1))
+    assert len(set(first)) == 50
+    assert first == second
+
+
+@pytest.mark.slow  # two processes compile for a minute
+def test_compiled_micro_batches_on_two_processes_train_as_one_process(tiny_modern_run: Path, tmp_path: Path) -> None:
+    one, two = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("one", "two"))
+    adamw = ("training.optimizer=adamw", "training.max_steps=5")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={one}", *adamw]))
+    rows = [f"training.phases.{phase}.micro_batch_size=2" for phase in (0, 1)]  # two micro-batches on each process
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    compiled = (*adamw, *rows, "training.compile=true")
+    done = launch("bertpre.pretrain", tiny_modern_run, two, *compiled, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert "compiling the model" in done.stdout
+    assert_same_figures(two, one, "pretrain")
+    assert_same_weights(two / "model" / "model.safetensors", one / "model" / "model.safetensors")
+
+
 def test_a_run_resumes_with_another_number_of_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     whole = copy_run(tiny_modern_run, tmp_path / "whole", "prepare")
