@@ -380,7 +380,7 @@ def test_processes_part_at_the_end(tiny_modern_run: Path, tmp_path: Path) -> Non
     target, script = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
     script.write_text(
         "import atexit\nfrom torch import distributed\nfrom bertpre.cli import launched\n"
-        "atexit.register(lambda: print('still a group:', distributed.is_initialized()))\nlaunched('pretrain')\n"
+        "atexit.register(lambda: print(f'still a group: {distributed.is_initialized()}'))\nlaunched('pretrain')\n"
     )
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     done = launch(str(script), tiny_modern_run, target, launcher=torchrun)
