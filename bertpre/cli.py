@@ -362,7 +362,14 @@ def launched(name: str) -> None:
 
     def call(arguments: list[str]) -> None:
         start_missing_processes()
-        app([name, *arguments], prog_name=f"python -m bertpre.{name}")
+        try:
+            app([name, *arguments], prog_name=f"python -m bertpre.{name}")
+        except SystemExit as end:  # typer ends so without an error too; after one the others may not be there to part
+            if not end.code and "torch" in sys.modules:
+                from bertpre.runtime import leave_processes
+
+                leave_processes()
+            raise
 
     guarded(call)
 

@@ -1,8 +1,10 @@
 """Start the processes that `accelerate launch` was asked for but does not start on CPUs."""
 
+import ctypes
 import logging
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -16,15 +18,17 @@ def start_missing_processes() -> None:
     """Start this script or module again on as many processes as `accelerate launch` was asked for, if it started one.
 
     Without a GPU it always starts one, on one thread (huggingface/accelerate issue 2741): a run on "two processes"
-    would silently use half of the cores. Ends this process with them, or returns where no process is missing.
-    Raises UserError for several machines, which accelerate cannot start without a GPU.
+    would silently use half of the cores. Ends this process with them, or returns where no process is missing; then it
+    is told when `accelerate launch`, which passes no signal on to a single process, has been ended. Raises UserError
+    for several machines, which accelerate cannot start without a GPU.
     """
     import psutil
 
     parent, module = psutil.Process().parent(), running_module()
     options = options_of_launch(parent.cmdline() if parent else [], module or sys.argv[0])
-    if options is None or any(name in os.environ for name in SET_BY_LAUNCHERS):
+    if parent is None or options is None or any(name in os.environ for name in SET_BY_LAUNCHERS):
         return
+    follow(parent.pid)
     if "num_processes" not in options and "MASTER_ADDR" in os.environ:  # accelerate sets it for several processes
         processes, machines = configured_sizes(options.get("config_file"))
     else:
@@ -39,6 +43,16 @@ def start_missing_processes() -> None:
         sys.exit(0)
 
 
+def follow(parent: int) -> None:
+    """Have SIGTERM sent to this process when its parent ends, so that it saves and ends too; only Linux can do this."""
+    if sys.platform != "linux":
+        return
+    pr_set_pdeathsig = 1  # sys/prctl.h
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGTERM))
+    if os.getppid() != parent:  # it has ended already
+        signal.raise_signal(signal.SIGTERM)
+
+
 def running_module() -> str | None:
     """The module that `python -m` runs; None where Python runs a script."""
     spec = sys.modules["__main__"].__spec__
@@ -49,8 +63,9 @@ def run_processes(count: int, module: str | None) -> None:
     """Run this script or module on `count` processes under torchrun.
 
     A process that ends with the status of a user's mistake has printed its message: then this one ends with it too,
-    without torchrun's report of forty lines.
+    without torchrun's report of forty lines. A signal goes to all of them, and this one ends when they have.
     """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
@@ -62,6 +77,8 @@ def run_processes(count: int, module: str | None) -> None:
         if error.get_first_failure()[1].exitcode == MISTAKE:
             sys.exit(MISTAKE)
         raise
+    except SignalException as error:
+        sys.exit(128 + error.sigval)  # a shell's status for a command that a signal has ended
 
 
 def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:

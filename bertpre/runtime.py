@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 logger = logging.getLogger(__name__)
+USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
 
@@ -29,15 +31,36 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def start_accelerator() -> Accelerator:
-    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen."""
+def start_accelerator(may_shard: bool = False) -> Accelerator:
+    """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen.
+
+    A precision or a compiler in the user's accelerate configuration does not count: the recipe names them. FSDP counts
+    only with `may_shard`; otherwise each process holds the whole model, and a warning says so.
+    """
     quiet_transformers()
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
     if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
     else:
         keep_freed_memory()
-    return Accelerator(cpu=not has_gpu)  # without cpu=True, processes without a GPU do not find each other
+    AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
+    if USE_FSDP in os.environ:  # otherwise transformers loads weights on each machine's first process alone
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
+    try:  # without cpu=True, processes without a GPU do not find each other
+        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
+    finally:
+        if fsdp is not None:
+            os.environ[USE_FSDP] = fsdp
+    if fsdp == "true" and accelerator.is_main_process:
+        logger.warning("FSDP is for pretraining: here each process holds the whole model")
+    return accelerator
+
+
+def leave_processes() -> None:
+    """Part from the other processes, if any, at the end of a command; NCCL warns where this is left out."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def keep_freed_memory() -> None:

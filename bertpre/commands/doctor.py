@@ -37,7 +37,7 @@ def doctor(recipe: Recipe) -> None:
 
     Raises UserError where the prepared data is damaged or was made with another tokenizer, or memory does not suffice.
     """
-    accelerator = start_accelerator()
+    accelerator = start_accelerator(may_shard=True)
     folder = Path(recipe.output_dir)
     report("machine", machine_lines(recipe, accelerator.device, folder))
     fault = compiler_fault(accelerator.device)

@@ -20,7 +20,7 @@ from bertpre.recipe import Recipe
 from bertpre.reporting.report import validation_rows
 from bertpre.run_directory import claim, data_folder, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
-from bertpre.training.sharding import gather_full
+from bertpre.training.sharding import gather_each
 from bertpre.training.trainer import Trainer
 
 PUSH_SECONDS = 600  # that the end of a training waits for a push in the background
@@ -32,7 +32,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
 
     `after_step` is called after each step with the trainer, whose `progress`, `log` and model it may look at.
     """
-    accelerator = start_accelerator()
+    accelerator = start_accelerator(may_shard=True)
     if accelerator.is_main_process:
         claim(recipe)
     accelerator.wait_for_everyone()
@@ -72,7 +72,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     }
     if "nsp_accuracy" in validation:
         results["validation"] |= data.judge_pairs(validation["nsp_accuracy"])
-    weights = {name: gather_full(value) for name, value in model.state_dict().items()}
+    weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
     if accelerator.is_main_process:
         save_model(model, tokenizer, folder / "model", model.config.max_position_embeddings, weights)
         write_results(folder, "pretrain", results)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from bertpre.console import console
 from bertpre.errors import UserError, first_line
 from bertpre.model.folders import save_model
-from bertpre.training.sharding import gather_full
+from bertpre.training.sharding import gather_each
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -48,7 +48,7 @@ class BackgroundPush:
             return
         start = time.monotonic()
         model = trainer.training_step.model
-        weights = {name: gather_full(value) for name, value in model.state_dict().items()}  # by all processes
+        weights = gather_each(model.state_dict().items(), is_main)  # by all processes
         if is_main and self.process is not None:
             console.show(f"push: an earlier push is still running; the model of step {step} is not pushed")
         elif is_main:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -43,7 +44,7 @@ class Prefetcher:
 
     def __init__(self, source: BatchSource, objective: Objective, device: torch.device) -> None:
         self.source, self.objective, self.device = source, objective, device
-        self.thread = ThreadPoolExecutor(1)
+        self.thread = ThreadPoolExecutor(1, initializer=partial(use_device, device))
         self.pending: Future[FetchedBatch] | None = None
 
     def __enter__(self) -> "Prefetcher":
@@ -76,6 +77,12 @@ class Prefetcher:
 def tokens_in(batch: Batch) -> int:
     """The tokens of a batch, padding not counted; without an attention mask nothing is padding."""
     return int(batch["attention_mask"].sum()) if "attention_mask" in batch else batch["input_ids"].numel()
+
+
+def use_device(device: torch.device) -> None:
+    """Make a GPU this thread's own; otherwise every process pins memory through the first GPU, and takes room there."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,10 +15,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.distributed import ProcessGroup
 
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, write_text
-from bertpre.training.sharding import gather_full, shard_like
+from bertpre.training.agreement import from_first, together
+from bertpre.training.sharding import gather_each, shard_like
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -69,14 +72,15 @@ def save_checkpoint(
     """
     folder = place.folder
     target = folder / f"step-{step:08d}"
-    weights = {name: gather_full(value.detach()).contiguous() for name, value in model.named_parameters()}
-    tensors = {FILES[0]: weights, FILES[1]: optimizer_tensors(optimizers)}
+    tensors = {
+        FILES[0]: gather_each(model.named_parameters(), writes),
+        FILES[1]: gather_each(optimizer_tensors(optimizers), writes),
+    }
     if not writes:
         return target
     state = {"step": step, **state}
     if memory is not None:
-        tensors[MEMORY] = {name: value.contiguous() for name, value in memory.tensors().items()}
-        state["memory"] = memory.state()
+        tensors[MEMORY], state["memory"] = memory.tensors(), memory.state()
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -99,7 +103,7 @@ def write_files(partial: Path, tensors: dict[str, dict[str, torch.Tensor]], stat
     """Write a checkpoint's files, `tensors` by file name, and wait until they are on the disk."""
     partial.mkdir(parents=True)
     for name, values in tensors.items():
-        save_file(values, partial / name)
+        save_file({key: value.contiguous() for key, value in values.items()}, partial / name)
     checksums = {name: file_checksum(partial / name) for name in tensors} | {"state": state_checksum(state)}
     (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
     for name in (*tensors, "state.json"):
@@ -152,26 +156,50 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(
-    folder: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], memory: Memory | None = None
+    folder: Path,
+    model: nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    memory: Memory | None = None,
+    group: ProcessGroup | None = None,
 ) -> dict[str, Any] | None:
     """Restore the newest checkpoint that is whole; returns its state, or None where there is none.
 
-    A damaged checkpoint is reported and stays where it is.
+    The first process of a group chooses, the others restore the same one. A damaged checkpoint is reported and stays
+    where it is. Raises UserError, on every process, where one of them cannot read what the first one can.
     """
+    chosen = from_first(lambda: newest_whole(folder), group)
+    if chosen is None:
+        return None
+    path, state = folder / chosen[0], chosen[1]
+    is_checked = group is None or torch.distributed.get_rank(group) == 0
+    tensors = together(lambda: read_tensors(path, state, is_checked), group)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(shard_like(tensors[FILES[0]][name], value))
+    restore_optimizers(optimizers, tensors[FILES[1]])
+    if memory is not None:
+        memory.load(state["memory"], tensors[MEMORY])
+    return state
+
+
+def newest_whole(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """The name and the state of the newest checkpoint that is whole, or None where there is none."""
     for path in reversed(list_checkpoints(folder)):
         state = read_state(path)
-        if state is None:
-            logger.warning("checkpoint %s is damaged; trying the one before it", path)
-            continue
-        weights = load_file(path / FILES[0])
-        with torch.no_grad():
-            for name, value in model.named_parameters():
-                value.copy_(shard_like(weights[name], value))
-        restore_optimizers(optimizers, load_file(path / FILES[1]))
-        if memory is not None:
-            memory.load(state["memory"], load_file(path / MEMORY))
-        return state
+        if state is not None:
+            return path.name, state
+        logger.warning("checkpoint %s is damaged; trying the one before it", path)
     return None
+
+
+def read_tensors(path: Path, state: dict[str, Any], is_checked: bool) -> dict[str, dict[str, torch.Tensor]]:
+    """A checkpoint's tensors by file; raises UserError where it is not the whole one that has this state."""
+    if not is_checked and read_state(path) != state:
+        raise UserError(
+            f"{path}: this checkpoint, which the first process resumes from, is missing, damaged or another one here; "
+            "all processes must see the same files: check the shared file system and run the same command again"
+        )
+    return {name: load_file(path / name) for name in (*FILES, *((MEMORY,) if "memory" in state else ()))}
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
@@ -191,14 +219,12 @@ def state_checksum(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    """The optimizers' states under flat names: optimizer number, parameter number, name of the state."""
-    return {
-        f"{number}.{parameter}.{name}": gather_full(torch.as_tensor(value)).contiguous()
-        for number, optimizer in enumerate(optimizers)
-        for parameter, values in optimizer.state_dict()["state"].items()
-        for name, value in values.items()
-    }
+def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The optimizers' states with flat names: optimizer number, parameter number, name of the state."""
+    for number, optimizer in enumerate(optimizers):
+        for parameter, values in optimizer.state_dict()["state"].items():
+            for name, value in values.items():
+                yield f"{number}.{parameter}.{name}", torch.as_tensor(value)
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: dict[str, torch.Tensor]) -> None:

@@ -1,5 +1,7 @@
 """Weights, gradients and optimizer states sharded over the processes (FSDP2), and gathered again to be saved."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -26,6 +28,21 @@ def is_sharded(model: nn.Module) -> bool:
 def gather_full(tensor: Tensor) -> Tensor:
     """The full tensor; where it is sharded, every process has to call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def gather_each(tensors: Iterable[tuple[str, Tensor]], keeps: bool) -> dict[str, Tensor]:
+    """Full tensors by name on the process that `keeps` them, none on the others.
+
+    Where they are sharded, every process has to call this; one is gathered after the other and moved to the CPU, so no
+    GPU holds more than one of them.
+    """
+    kept = {}
+    for name, tensor in tensors:
+        full = gather_full(tensor.detach())
+        if keeps:
+            kept[name] = full.cpu() if isinstance(tensor, DTensor) else full
+        del full  # before the next one is gathered
+    return kept
 
 
 def shard_like(tensor: Tensor, other: Tensor) -> Tensor:

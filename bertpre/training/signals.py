@@ -6,7 +6,11 @@ from types import FrameType
 
 
 class StopRequest:
-    """Notes SIGTERM and SIGINT, so that the loop can save and stop between two steps; a second signal kills at once."""
+    """Notes SIGTERM and SIGINT, so that the loop can save and stop between two steps.
+
+    Further SIGTERMs are ignored: a queue signals every process, and the launcher passes its own on to them, so two are
+    normal. A SIGINT after another signal, such as a second Ctrl-C, ends the process at once.
+    """
 
     def __init__(self, active: bool) -> None:
         # Python lets only the main thread handle signals.
@@ -25,10 +29,10 @@ class StopRequest:
 
     def note(self, number: int, _: FrameType | None) -> None:
         """Handle a signal."""
-        if self.received:
+        if self.received and number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self.received = number
+        self.received = self.received or number
 
 
 def signal_name(number: int) -> str:

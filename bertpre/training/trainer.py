@@ -13,6 +13,7 @@ from torch import nn
 
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
+from bertpre.training.agreement import from_first, refuse_different_weights, together
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints, load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.clock import Clock
@@ -217,7 +218,8 @@ class Trainer:
     def resume(self) -> None:
         """Continue from the newest checkpoint, if there is one."""
         if self.checkpoints is not None:
-            self.training_step.guard.skipped = read_skipped(self.checkpoints.folder)
+            folder = self.checkpoints.folder
+            self.training_step.guard.skipped = from_first(lambda: read_skipped(folder), self.cpu_group)
         state = self.restore()
         if state is None:
             self.log.output.forget_after(-1)
@@ -230,9 +232,11 @@ class Trainer:
         """Take over the newest whole checkpoint, except for its clock; returns its state, or None without one."""
         step, state = self.training_step, None
         if self.checkpoints is not None:
-            state = load_checkpoint(self.checkpoints.folder, step.model, step.optimizers, self.memory)
+            folder = self.checkpoints.folder
+            state = load_checkpoint(folder, step.model, step.optimizers, self.memory, self.cpu_group)
         if state is None:
             return None
+        refuse_different_weights(step.model, state["step"], step.is_sharded, self.cpu_group)
         step.working.update()
         self.saved_step, self.saved_seconds = state["step"], state["elapsed"]
         position = Position(**state["position"])
@@ -326,26 +330,31 @@ class Trainer:
             return
         step = self.training_step
         step.guard.check()  # a bad step's weights are not saved
+        refuse_different_weights(step.model, self.progress.step, step.is_sharded, self.cpu_group)
         if not step.has_finite_weights():
             raise UserError(
                 f"the weights are not finite after step {self.progress.step}; {self.remedies.not_finite}; earlier "
                 "checkpoints are intact"
             )
-        start, is_main = self.clock.now(), self.accelerator.is_main_process
+        start = self.clock.now()
         state = asdict(self.progress) | {
             "elapsed": start,
             "startup_seconds": self.clock.startup_seconds,
             "loss_scale": [step.guard.loss_scale.value, step.guard.loss_scale.good_steps],
             "log": self.log.state(self.accelerator),
         }
-        if is_main or step.is_sharded:
+        together(lambda: self.write_checkpoint(state), self.cpu_group)
+        self.saved_step, self.saved_seconds = self.progress.step, self.clock.elapsed
+        self.clock.save_seconds = self.clock.now() - start
+        self.log.exclude(self.clock.save_seconds)
+
+    def write_checkpoint(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint, where this process has a part in it."""
+        step, is_main = self.training_step, self.accelerator.is_main_process
+        if self.checkpoints is not None and (is_main or step.is_sharded):
             save_checkpoint(
                 self.checkpoints, self.progress.step, step.model, step.optimizers, state, self.memory, writes=is_main
             )
-        self.saved_step, self.saved_seconds = self.progress.step, self.clock.elapsed
-        self.accelerator.wait_for_everyone()
-        self.clock.save_seconds = self.clock.now() - start
-        self.log.exclude(self.clock.save_seconds)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

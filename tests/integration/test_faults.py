@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
+from bertpre.training.checkpoint import list_checkpoints
 from bertpre.training.trackers import WandbTracker
 from tests.helpers import (
     ROOT,
@@ -59,30 +63,100 @@ def test_a_signal_saves_and_ends_well_and_the_same_command_resumes(
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
-def test_a_second_signal_ends_at_once(tiny_run: Path, tmp_path: Path) -> None:
+def pretrain_with(hook: str, run: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", training_with(hook), str(run / "recipe.yaml"), f"output_dir={target}"]
+    return run_process(command)
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_a_ctrl_c_after_another_signal_ends_at_once(first: str, tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    both = "step == 8 and [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]"
-    command = [sys.executable, "-c", training_with(both), str(tiny_run / "recipe.yaml"), f"output_dir={target}"]
-    assert run_process(command).returncode == -signal.SIGTERM
+    both = f"step == 8 and [os.kill(os.getpid(), number) for number in (signal.{first}, signal.SIGINT)]"
+    assert pretrain_with(both, tiny_run, target).returncode == -signal.SIGINT
     assert not (target / "checkpoints" / "step-00000008").exists()
+
+
+def test_a_repeated_sigterm_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    twice = "step == 8 and [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]"
+    done = pretrain_with(twice, tiny_run, target)
+    assert done.returncode == 0, done.stderr
+    assert "stopped by SIGTERM after step 8" in done.stdout
+    assert (target / "checkpoints" / "step-00000008").is_dir()
+
+
+LONG = ("training.max_steps=1000000", "training.budget=1m", "training.optimizer=adamw", "checkpoint.every=1000000")
+
+
+def signalled_after_step_3(
+    command: list[str], run: Path, target: Path, send: Callable[[subprocess.Popen[str]], object]
+) -> tuple[int, str]:
+    """Train for long, and do something to the process after step 3; returns its status and what was printed then."""
+    arguments = [sys.executable, *command, str(run / "recipe.yaml"), f"output_dir={target}", *LONG]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert any("pretrain: step 3 " in line for line in process.stdout)
+        send(process)
+        rest = process.stdout.read()  # to the end of the last process that holds the pipe
+    return process.returncode, rest
+
+
+def assert_saved(target: Path) -> None:
+    """A step after the third one was saved when the signal came."""
+    assert list_checkpoints(target / "checkpoints")[-1].name >= "step-00000003"
+    assert not (target / "finetuned").exists()
 
 
 def test_run_stops_with_its_stage(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    long = ("training.max_steps=1000000", "training.budget=5m")
-    command = [sys.executable, "-c", "from bertpre.cli import main; main()", "run", str(tiny_run / "recipe.yaml")]
-    with subprocess.Popen(
-        [*command, f"output_dir={target}", *long],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    ) as process:
-        assert process.stdout is not None
-        assert any("pretrain: step 3 " in line for line in process.stdout)
-        process.terminate()
-        assert "stopped by SIGTERM" in process.stdout.read()
-    assert process.returncode == 0
-    assert not (target / "finetuned").exists()
+    command = ["-c", "from bertpre.cli import main; main()", "run"]
+    status, said = signalled_after_step_3(command, tiny_run, target, subprocess.Popen.terminate)
+    assert status == 0
+    assert "stopped by SIGTERM" in said
+    assert_saved(target)
+
+
+def test_a_sigterm_to_accelerate_launch_with_one_process_saves(tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    command = ["-m", "accelerate.commands.launch", "--cpu", "-m", "bertpre.pretrain"]
+    _, said = signalled_after_step_3(command, tiny_run, target, subprocess.Popen.terminate)
+    assert "stopped by SIGTERM" in said
+    assert_saved(target)
+
+
+def terminate_twice(launcher: subprocess.Popen[str]) -> None:
+    """What a queue does: SIGTERM to every process; the launcher passes its own on, and the queue repeats itself."""
+    everyone = [psutil.Process(launcher.pid), *psutil.Process(launcher.pid).children(recursive=True)]
+    for process in [*everyone[1:], *everyone]:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+
+
+LAUNCHERS = {
+    "torchrun": ("torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
+    "accelerate": ("accelerate.commands.launch", "--cpu", "--num_processes", "2"),
+}
+
+
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+def test_sigterms_to_all_processes_and_their_launcher_save(launcher: str, tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    command = ["-m", *LAUNCHERS[launcher], "-m", "bertpre.pretrain"]
+    _, said = signalled_after_step_3(command, tiny_run, target, terminate_twice)
+    assert said.count("stopped by") == 1
+    assert_saved(target)
+
+
+def test_a_sigterm_to_the_launcher_alone_saves(tiny_run: Path, tmp_path: Path) -> None:
+    """`accelerate launch` has started torchrun, which has started two processes: each tells the next."""
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    command = ["-m", *LAUNCHERS["accelerate"], "-m", "bertpre.pretrain"]
+    _, said = signalled_after_step_3(command, tiny_run, target, subprocess.Popen.terminate)
+    assert said.count("stopped by") == 1
+    assert_saved(target)
 
 
 def launch_two(run: Path, target: Path, hook: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from transformers import BertForMaskedLM
 
 from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
@@ -181,6 +183,45 @@ def test_fifty_steps_on_several_processes_are_those_on_one(count: int, tiny_mode
     assert json.loads((several / "results.json").read_text())["pretrain"]["tokens"] == results["tokens"]
 
 
+# Every weight of each process, by a digest.
+NOTE_WEIGHTS = """
+    import hashlib
+    weights = trainer.training_step.model.state_dict().values()
+    digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in weights)).hexdigest()
+    target, rank = sys.argv[2].removeprefix("output_dir="), trainer.accelerator.process_index
+    with open(f"{target}/weights-{rank}.txt", "a") as file:
+        print(step, digest, file=file)
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["muon", pytest.param("lamb", marks=pytest.mark.slow)])
+def test_processes_hold_the_same_bits_for_fifty_steps(optimizer: str, tiny_run: Path, tmp_path: Path) -> None:
+    target, script = copy_run(tiny_run, tmp_path / "run", "prepare"), tmp_path / "pretrain.py"
+    script.write_text(training_with(NOTE_WEIGHTS))
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    overrides = (*FIFTY[1:], f"training.optimizer={optimizer}")  # with dropout, which differs between the processes
+    done = launch(str(script), tiny_run, target, *overrides, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    first, second = ((target / f"weights-{rank}.txt").read_text().splitlines() for rank in (0, 1))
+    assert len(set(first)) == 50
+    assert first == second
+
+
+@pytest.mark.slow  # two processes compile for a minute
+def test_compiled_micro_batches_on_two_processes_train_as_one_process(tiny_modern_run: Path, tmp_path: Path) -> None:
+    one, two = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("one", "two"))
+    adamw = ("training.optimizer=adamw", "training.max_steps=5")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={one}", *adamw]))
+    rows = [f"training.phases.{phase}.micro_batch_size=2" for phase in (0, 1)]  # two micro-batches on each process
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    compiled = (*adamw, *rows, "training.compile=true")
+    done = launch("bertpre.pretrain", tiny_modern_run, two, *compiled, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert "compiling the model" in done.stdout
+    assert_same_figures(two, one, "pretrain")
+    assert_same_weights(two / "model" / "model.safetensors", one / "model" / "model.safetensors")
+
+
 def test_a_run_resumes_with_another_number_of_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     whole = copy_run(tiny_modern_run, tmp_path / "whole", "prepare")
@@ -226,6 +267,24 @@ for module in (bertpre.pretraining.batches, bertpre.pretraining.build):
 """
 
 
+# Each process prints how many full tensors it held at most while it gathered them.
+COUNTED = """
+import atexit, os, weakref
+from torch.distributed.tensor import DTensor
+full_tensor, seen, held = DTensor.full_tensor, [], [0]
+
+def counted(tensor, **options):
+    full = full_tensor(tensor, **options)
+    if full.ndim:  # gradient norms are kept until they are checked
+        seen.append(weakref.ref(full))
+    held.append(sum(each() is not None for each in seen))
+    return full
+
+DTensor.full_tensor = counted
+atexit.register(lambda: print(f"process {os.environ['RANK']} held {max(held)}", flush=True))
+"""
+
+
 @pytest.mark.parametrize(
     "optimizer", ["adamw", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lamb", "muon"))]
 )
@@ -237,17 +296,73 @@ def test_weights_sharded_over_two_processes_train_as_on_one(
     overrides = (f"training.optimizer={optimizer}", "training.phases.0.micro_batch_size=2")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
     script = tmp_path / "pretrain.py"
-    script.write_text(f"{SHARDED}from bertpre.cli import launched\nlaunched('pretrain')\n")
+    script.write_text(f"{SHARDED}{COUNTED}from bertpre.cli import launched\nlaunched('pretrain')\n")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     done = launch(str(script), tiny_modern_run, spread, *overrides, launcher=torchrun)
     assert done.returncode == 0, done.stderr
     tolerance = 1e-2 if optimizer == "muon" else 2 * LOGGED_DIGIT
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
+    held = {rank: int(count) for rank, count in re.findall(r"process (\d) held (\d+)", done.stdout)}
+    assert held["1"] == 1 < held["0"]
     # Checkpoints are not sharded: one process can resume them.
     for folder in ("model", "checkpoints/step-00000010"):
         shutil.rmtree(spread / folder)
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={spread}", *overrides]))
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
+
+
+# `accelerate launch` asks for FSDP by these; accelerate takes it up only on GPUs, so its state says it here.
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+    "FSDP_SYNC_MODULE_STATES": "true",
+}
+AS_ON_GPUS = """
+import os
+from accelerate import DistributedType
+from accelerate.state import AcceleratorState
+start = AcceleratorState.__init__
+
+def started(state, *arguments, **options):
+    start(state, *arguments, **options)
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        state.distributed_type = DistributedType.FSDP
+
+AcceleratorState.__init__ = started
+from bertpre.cli import launched
+"""
+
+
+def launch_fsdp(stage: str, run: Path, target: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Start a stage on two processes, as an accelerate configuration with FSDP does."""
+    script = target.parent / f"{stage}.py"
+    script.write_text(f"{AS_ON_GPUS}launched('{stage}')\n")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    arguments = [str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
+    return run_process([sys.executable, *torchrun, *arguments], PYTHONPATH=str(ROOT), **FSDP)
+
+
+def test_fine_tuning_under_fsdp_holds_whole_models_and_says_so(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    done = launch_fsdp("finetune", tiny_modern_run, target)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: FSDP is for pretraining: here each process holds the whole model") == 1
+    assert_same_figures(target, tiny_modern_run, "finetune")
+    assert_same_weights(target / "finetuned" / "model.safetensors", tiny_modern_run / "finetuned" / "model.safetensors")
+
+
+def test_pretraining_under_fsdp_starts_from_a_model_without_a_pooler(tiny_run: Path, tmp_path: Path) -> None:
+    model = BertForMaskedLM.from_pretrained(tiny_run / "model")
+    model.save_pretrained(tmp_path / "init")
+    assert not any("pooler" in name for name in load_file(tmp_path / "init" / "model.safetensors"))
+    overrides = (f"training.init={tmp_path / 'init'}", "model.hidden_dropout_prob=0", "training.max_steps=2")
+    overrides += ("model.attention_probs_dropout_prob=0",)
+    spread, alone = (copy_run(tiny_run, tmp_path / name, "prepare") for name in ("spread", "alone"))
+    done = launch_fsdp("pretrain", tiny_run, spread, *overrides)
+    assert done.returncode == 0, done.stderr
+    pretrain(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
+    assert losses(spread) == pytest.approx(losses(alone), abs=2 * LOGGED_DIGIT)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "recipes" / "accelerate").glob("*.yaml")), ids=lambda file: file.stem)
@@ -259,6 +374,18 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
     assert config.num_processes == {"one-gpu": 1, "eight-gpus": 8, "fsdp": 8, "nodes": 16}[file.stem]
     pages = [(ROOT / "docs" / "how-to" / page).read_text() for page in ("gpus.md", "nodes.md")]
     assert f"recipes/accelerate/{file.name}" in "".join(pages)
+
+
+def test_processes_part_at_the_end(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target, script = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
+    script.write_text(
+        "import atexit\nfrom torch import distributed\nfrom bertpre.cli import launched\n"
+        "atexit.register(lambda: print(f'still a group: {distributed.is_initialized()}'))\nlaunched('pretrain')\n"
+    )
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    done = launch(str(script), tiny_modern_run, target, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("still a group: False") == 2
 
 
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:

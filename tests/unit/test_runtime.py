@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import nn
 
 from bertpre import runtime
 from bertpre.runtime import (
@@ -18,6 +21,7 @@ from bertpre.runtime import (
     measured_flops,
     peak_flops,
     set_deterministic,
+    start_accelerator,
 )
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -81,6 +85,19 @@ def test_sums_are_deterministic_on_cpus_unless_the_recipe_says_otherwise() -> No
             assert torch.are_deterministic_algorithms_enabled() == enabled
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_the_users_own_accelerate_configuration_changes_no_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as `accelerate launch` passes it on
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "EAGER")
+    AcceleratorState._reset_state()
+    Accelerator(cpu=True)  # another library's
+    model = start_accelerator().prepare_model(nn.Linear(2, 2))
+    assert type(model) is nn.Linear
+    seen: list[torch.dtype] = []
+    model.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    model(torch.ones(1, 2))
+    assert seen == [torch.float32]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""Processes resume from one checkpoint, hold the same weights, and end together with one message where they cannot."""
+
+import shutil
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from bertpre.errors import UserError
+from bertpre.training.agreement import bit_sums, from_first, processes, refuse_different_weights, together
+from tests.helpers import ROOT, copy_run, read_metrics, run_process
+from tests.toys import ToyModel
+
+# What one process sees of the shared folder: checkpoint 10 is damaged, or not listed yet.
+DAMAGED = """
+read_state = checkpoint.read_state
+checkpoint.read_state = lambda path: None if path.name == "step-00000010" else read_state(path)
+"""
+STALE = """
+list_checkpoints = checkpoint.list_checkpoints
+checkpoint.list_checkpoints = lambda folder: [each for each in list_checkpoints(folder) if each.name < "step-00000010"]
+"""
+# After step 7 one process's weights change, as by a faulty device.
+DRIFTED = """
+import torch
+from bertpre.training.trainer import Trainer
+between_steps = Trainer.between_steps
+
+def drifting(trainer):
+    if trainer.progress.step == 7:
+        with torch.no_grad():
+            next(trainer.training_step.model.parameters()).view(-1)[3] += 1e-6
+    between_steps(trainer)
+
+Trainer.between_steps = drifting
+"""
+FULL_DISK = """
+def no_space(tensors, file):
+    raise OSError("no space left")
+
+checkpoint.save_file = no_space
+"""
+
+
+def pretrain_on(count: int, run: Path, target: Path, rank: int, trouble: str) -> CompletedProcess[str]:
+    """Pretrain on `count` processes, with some trouble on one of them."""
+    lines = [
+        "import os", "from bertpre.training import checkpoint", f"if os.environ['RANK'] == '{rank}':",
+        *(f"    {line}" for line in trouble.splitlines()), "from bertpre.cli import launched", "launched('pretrain')",
+    ]  # fmt: skip
+    script = target.parent / "script.py"
+    script.write_text("\n".join(lines))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+    arguments = [str(script), str(run / "recipe.yaml"), f"output_dir={target}", "training.optimizer=adamw"]
+    return run_process([sys.executable, *torchrun, *arguments], PYTHONPATH=str(ROOT))
+
+
+def errors(done: CompletedProcess[str]) -> list[str]:
+    assert done.returncode != 0
+    return [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+
+def losses(run: Path) -> list[float]:
+    return [row["loss"] for row in read_metrics(run, "pretrain", "train")]
+
+
+@pytest.fixture
+def adamw_run(tiny_modern_run: Path, tmp_path: Path) -> Path:
+    """A run that was trained on one process with AdamW, without its model."""
+    from bertpre.commands.pretrain import pretrain
+    from bertpre.recipe import load_recipe
+
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={target}", "training.optimizer=adamw"]))
+    shutil.rmtree(target / "model")
+    return target
+
+
+@pytest.mark.parametrize("trouble", [DAMAGED, STALE], ids=["damaged", "stale"])
+def test_all_processes_resume_from_what_the_first_one_chooses(
+    trouble: str, adamw_run: Path, tiny_modern_run: Path
+) -> None:
+    on_one_process = losses(adamw_run)
+    done = pretrain_on(2, tiny_modern_run, adamw_run, 0, trouble)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("resuming from step 5") == 1
+    assert losses(adamw_run) == pytest.approx(on_one_process, abs=1.5e-5)  # logged with six digits
+    assert (adamw_run / "model").is_dir()
+
+
+def test_a_stale_listing_on_another_process_does_not_matter(adamw_run: Path, tiny_modern_run: Path) -> None:
+    done = pretrain_on(2, tiny_modern_run, adamw_run, 1, STALE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("resuming from step 10") == 1
+
+
+def test_a_checkpoint_that_one_process_cannot_read_is_one_message(adamw_run: Path, tiny_modern_run: Path) -> None:
+    said = errors(pretrain_on(2, tiny_modern_run, adamw_run, 1, DAMAGED))
+    assert len(said) == 1
+    assert said[0].startswith("error: process 1: ")
+    assert "step-00000010: this checkpoint, which the first process resumes from, is missing, damaged" in said[0]
+    assert not (adamw_run / "model").exists()
+
+
+def test_weights_that_differ_are_one_message_and_are_not_saved(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    said = errors(pretrain_on(2, tiny_modern_run, target, 1, DRIFTED))
+    assert len(said) == 1
+    assert "the weights of step 10 differ between processes: process 0 against process 1. Nothing was saved" in said[0]
+    assert not (target / "checkpoints" / "step-00000010").exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_all_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    said = errors(pretrain_on(2, tiny_modern_run, target, 0, FULL_DISK))
+    assert len(said) == 1
+    assert "the checkpoint of step 0 cannot be written: no space left" in said[0]
+
+
+def test_one_process_agrees_with_itself() -> None:
+    def fail() -> None:
+        raise UserError("no")
+
+    assert together(lambda: 3, None) == from_first(lambda: 3, None) == 3
+    refuse_different_weights(ToyModel(), 1, False, None)
+    with pytest.raises(UserError, match="^no$"):
+        from_first(fail, None)
+
+
+def test_the_sums_show_the_last_bit_of_a_weight() -> None:
+    import torch
+
+    model, other = ToyModel(), ToyModel()
+    assert bit_sums(model) == bit_sums(other)
+    with torch.no_grad():
+        weight = other.classifier.weight
+        weight[2, 3] = torch.nextafter(weight[2, 3], torch.tensor(9.0))
+    assert [ours == theirs for ours, theirs in zip(bit_sums(model), bit_sums(other), strict=True)] == [1, 0, 1]
+
+
+def test_many_processes_are_shortened() -> None:
+    assert processes([3]) == "process 3"
+    assert processes(list(range(10))) == "processes 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
