@@ -35,14 +35,19 @@ class PhaseBatches:
     global_batch_size: int
     micro_batch_size: int
     end: float  # share of the training after which the next phase begins
+    has_pairs: bool
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Masked micro-batches."""
-        return (self.collator(group, masked_lm_prob) for group in in_batches(examples, self.micro_batch_size))
+        for group in in_batches(examples, self.micro_batch_size):
+            batch = self.collator(group, masked_lm_prob)
+            if not self.has_pairs:  # without labels, the model leaves out what only the head for pairs reads
+                del batch["next_sentence_label"]
+            yield batch
 
     def largest(self) -> Batch:
         """The first micro-batch; all of a phase have the same shape."""
-        return self.collator(self.dataset.take(Position(), self.micro_batch_size)[0], None)
+        return next(self.micro_batches(self.dataset.take(Position(), self.micro_batch_size)[0]))
 
 
 class PretrainingData:
@@ -133,7 +138,7 @@ def build_phase(
     size = phase.global_batch_size or training.global_batch_size
     micro = micro_batch_size(size, phase.micro_batch_size, num_processes, key)
     dataset = pair_dataset(recipe, tokenizer, phase, shards)
-    return PhaseBatches(phase.max_length, dataset, collator, size, micro, end)
+    return PhaseBatches(phase.max_length, dataset, collator, size, micro, end, has_pairs(recipe))
 
 
 def pair_dataset(
@@ -143,6 +148,11 @@ def pair_dataset(
     pairs = recipe.pairs
     probabilities = pairs.short_seq_prob, pairs.random_next_prob
     return PairDataset(shards, phase.max_length, recipe.seed, *probabilities, pairs.kind, tokenizer.sep_token_id)
+
+
+def has_pairs(recipe: Recipe) -> bool:
+    """Whether the examples are pairs with a label."""
+    return recipe.pairs.kind != "none"
 
 
 def wants_shards(accelerator: Accelerator) -> bool:
