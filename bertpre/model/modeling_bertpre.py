@@ -179,20 +179,20 @@ class BertPreModel(BertPrePreTrainedModel):
         self, read_positions: Tensor | None, pooled: bool, attention_mask: Tensor | None, **kwargs: object
     ) -> Tensor | None:
         # The positions (B, R) that the last layer has to compute, [CLS] first if the pooler reads it; None: all.
-        reads_pooled = pooled and self.pooler is not None
-        takes_fewer_queries = self.config._attn_implementation in ("eager", "sdpa")
-        has_row_per_query = attention_mask is not None and attention_mask.ndim != 2
+        if read_positions is None:
+            return None
+        pooler = self.pooler if pooled else None
         recorded = ("output_hidden_states", "output_attentions")
-        if (
-            read_positions is None
-            or (reads_pooled and self.pooler.takes_mean)
-            or not takes_fewer_queries
-            or has_row_per_query
+        others_are_seen = (
+            (pooler is not None and pooler.takes_mean)
             or any(kwargs.get(name, getattr(self.config, name, False)) for name in recorded)
             or is_watched(self.encoder)
-        ):
+        )
+        # A mask of (B, 1, S, S) has a row for each query, and flash attention packs rows that are all queries.
+        has_row_per_query = attention_mask is not None and attention_mask.ndim != 2
+        if others_are_seen or has_row_per_query or self.config._attn_implementation not in ("eager", "sdpa"):
             return None
-        return F.pad(read_positions, (1, 0)) if reads_pooled else read_positions
+        return read_positions if pooler is None else F.pad(read_positions, (1, 0))
 
     def _encode_unpadded(
         self, hidden_states: Tensor, attention_mask: Tensor, position_ids: Tensor, **kwargs: object
