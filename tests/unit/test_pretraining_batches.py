@@ -31,3 +31,10 @@ def test_a_new_phase_has_its_own_length_and_begins_a_new_epoch(tiny_run: Path) -
     assert step.micro_batches[0]["input_ids"].shape == (8, 48)
     assert step.after == Position(phase=1, epoch=3, offset=8)  # epoch 2's examples were partly seen
     assert data(step.after, 0.8).after == Position(phase=1, epoch=3, offset=16)
+
+
+def test_batches_without_pairs_have_no_label_of_them(tiny_run: Path) -> None:
+    for kind, has_label in (("none", False), ("nsp", True)):
+        data = data_of(tiny_run, f"pairs.kind={kind}")
+        batches = [*data(Position(), 0.0).micro_batches, *data.largest(), *data.validation_batches()]
+        assert {"next_sentence_label" in batch for batch in batches} == {has_label}
