@@ -3,10 +3,12 @@
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import AttentionInterface
 
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.build import freeze_pair_head
+from tests.parity.test_attention import varlen_attention
 
 BATCH, SEQUENCE, SLOTS, VOCABULARY, HIDDEN, HEADS, INTERMEDIATE = 3, 12, 4, 90, 24, 2, 40
 
@@ -169,3 +171,14 @@ def test_a_mask_with_a_row_for_each_query_is_kept(architecture: str, pairs: bool
     inputs["attention_mask"] = (document[:, None] == document).expand(BATCH, 1, -1, -1)
     part, full = model(**inputs), model(**with_full_labels(inputs))
     torch.testing.assert_close(part.loss, full.loss, rtol=1e-6, atol=0)
+
+
+@cases
+def test_packed_rows_are_computed_in_full(architecture: str, pairs: bool) -> None:
+    AttentionInterface.register("flash_reference", varlen_attention)
+    model, inputs = build(architecture, pairs), batch(pairs)
+    expected = model(**inputs)
+    model.config._attn_implementation = "flash_reference"
+    packed = model(**inputs)
+    torch.testing.assert_close(packed.loss, expected.loss, rtol=1e-5, atol=0)
+    torch.testing.assert_close(packed.prediction_logits, expected.prediction_logits, rtol=1e-4, atol=1e-4)
