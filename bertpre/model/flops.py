@@ -20,7 +20,9 @@ FLOPs per token, forward (a multiplication and an addition count as two; S seque
 12. Pooler and NSP head, once per sequence: 2 (E^2 + 2 E) / S.
 13. Total: L (line 9 + line 10) + line 11 + line 12. Embedding look-ups, norms, activations, softmax and dropout are
     left out, as usual (Kaplan et al. 2020, section 2.1; Chowdhery et al. 2022, appendix B).
-14. Training costs three times the forward pass: for each matrix product, the backward pass computes two of the same
+14. These are the full model's FLOPs. bertpre computes fewer: where `masked_positions` is given, the last layer leaves
+    out positions that nothing reads. Rates and MFU count the full model's all the same, so they compare across runs.
+15. Training costs three times the forward pass: for each matrix product, the backward pass computes two of the same
     size, the gradients of its two factors. Recomputation under activation checkpointing is not counted.
 """
 
@@ -67,8 +69,9 @@ def count_parameters(config: "BertPreConfig | Sizes") -> int:
 def flops_per_token(
     config: "BertPreConfig | Sizes", sequence_length: int, masked_fraction: float, training: bool = True
 ) -> float:
-    """FLOPs of `BertPreForPreTraining` per token of a sequence, forward or forward and backward (lines 8 to 14).
+    """FLOPs of `BertPreForPreTraining` per token of a sequence, forward or forward and backward (lines 8 to 15).
 
+    It is the full model's, whatever the last layer leaves out (line 14).
     `masked_fraction` is the number of positions whose vocabulary logits are computed, unused slots included, divided by
     `sequence_length`: 1.0 when the model runs without `masked_positions`. Padding tokens cost as much as others.
     Raises ValueError for a length below 1 or a fraction outside [0, 1].

@@ -1,8 +1,11 @@
 """The layers of BertPre, in the order in which data passes them: architecture "bert", "modern", then what both share.
 
-Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate, V vocabulary, K slots for masked positions.
+Shapes: B batch, S sequence, H heads, D head dim, E hidden, I intermediate, V vocabulary, R positions that are read.
 Each module's docstring ends with the shape it returns. Attributes have the names that stock BERT and ModernBERT give
 their weights, odd ones such as `attention.self`, `LayerNorm` or `Wqkv` too, because state-dict keys are made of them.
+
+`read_positions` (B, R) is given to the last layer, where only some of its states are read. It computes keys and values
+of all positions, and everything else at these: its shape is (B, R, E), its queries are (B, H, R, D).
 
 This file and its siblings need only torch, transformers and each other, because saving a model with custom code copies
 these files alone.
@@ -20,6 +23,18 @@ from .configuration_bertpre import BertPreConfig
 from .dropout_bertpre import Dropout, drop
 
 Rotation = tuple[Tensor, Tensor]
+
+
+def at_positions(states: Tensor, positions: Tensor | None) -> Tensor:
+    """The states (B, S, E) at positions (B, R): (B, R, E). None stands for all positions."""
+    return states if positions is None else states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether a forward hook on it or inside it reads states; the hooks of FSDP and transformers itself do not."""
+    hooks = (hook for part in module.modules() for hook in part._forward_hooks.values())
+    return any(not str(getattr(hook, "__module__", "")).startswith(("torch.", "transformers.")) for hook in hooks)
+
 
 # ---- attention, for both architectures -------------------------------------------------------------------------------
 
@@ -99,11 +114,13 @@ class BertSelfAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, **kwargs: object) -> tuple[Tensor, Tensor | None]:
-        heads = (*hidden_states.shape[:-1], -1, self.config.head_dim)
-        query = self.query(hidden_states).view(heads).transpose(1, 2)  # (B, S, E) -> (B, S, H, D) -> (B, H, S, D)
-        key = self.key(hidden_states).view(heads).transpose(1, 2)  # likewise
-        value = self.value(hidden_states).view(heads).transpose(1, 2)  # likewise
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None, read_positions: Tensor | None = None, **kwargs: object
+    ) -> tuple[Tensor, Tensor | None]:
+        heads, asking = (-1, self.config.head_dim), at_positions(hidden_states, read_positions)
+        query = self.query(asking).unflatten(-1, heads).transpose(1, 2)  # (B, S or R, E) -> (B, H, S or R, D)
+        key = self.key(hidden_states).unflatten(-1, heads).transpose(1, 2)  # (B, S, E) -> (B, H, S, D)
+        value = self.value(hidden_states).unflatten(-1, heads).transpose(1, 2)  # likewise
         return run_attention(self, query, key, value, mask, **kwargs)
 
 
@@ -139,9 +156,11 @@ class BertLayer(GradientCheckpointingLayer):
         self.activation = ACT2FN[config.hidden_act]
         self.output = BertResidual(config, config.intermediate_size)
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, **kwargs: object) -> Tensor:
-        mixed, _ = self.attention.self(hidden_states, mask, **kwargs)
-        hidden_states = self.attention.output(mixed, hidden_states)
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None, read_positions: Tensor | None = None, **kwargs: object
+    ) -> Tensor:
+        mixed, _ = self.attention.self(hidden_states, mask, read_positions, **kwargs)
+        hidden_states = self.attention.output(mixed, at_positions(hidden_states, read_positions))
         expanded = self.activation(self.intermediate.dense(hidden_states))  # (B, S, I)
         return self.output(expanded, hidden_states)
 
@@ -153,10 +172,18 @@ class BertEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, position_ids: Tensor, **kwargs: object) -> Tensor:
-        for layer in self.layer:
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        position_ids: Tensor,
+        read_positions: Tensor | None = None,
+        **kwargs: object,
+    ) -> Tensor:
+        *lower, last = self.layer
+        for layer in lower:
             hidden_states = layer(hidden_states, mask, **kwargs)
-        return hidden_states
+        return last(hidden_states, mask, read_positions, **kwargs)
 
 
 # ---- architecture "modern": Warner et al. 2024 (ModernBERT), with full attention in every layer ----------------------
@@ -208,6 +235,12 @@ def rotate(states: Tensor, rotation: Rotation) -> Tensor:
     return (states.float() * cosine + quarter_turn * sine).to(states.dtype)
 
 
+def rotation_at(rotation: Rotation, positions: Tensor) -> Rotation:
+    """The rotation, twice (1 or B, 1, S, D), at positions (B, R): twice (B, 1, R, D)."""
+    cosine, sine = (at_positions(part.squeeze(1).expand(len(positions), -1, -1), positions) for part in rotation)
+    return cosine.unsqueeze(1), sine.unsqueeze(1)
+
+
 class ModernAttention(nn.Module):
     """Multi-head self-attention with one fused projection, no biases, rotary positions: (B, S, E)."""
 
@@ -221,12 +254,19 @@ class ModernAttention(nn.Module):
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None, rotation: Rotation, **kwargs: object
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        rotation: Rotation,
+        read_positions: Tensor | None = None,
+        **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
-        qkv = self.Wqkv(hidden_states)  # (B, S, 3E)
-        qkv = qkv.view(*hidden_states.shape[:-1], 3, -1, self.config.head_dim)  # (B, S, 3, H, D)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x (B, H, S, D)
-        query, key = rotate(query, rotation), rotate(key, rotation)
+        query, key, value = self.Wqkv(hidden_states).chunk(3, dim=-1)  # 3 x (B, S, E)
+        query = at_positions(query, read_positions)  # (B, S or R, E)
+        heads = (-1, self.config.head_dim)
+        query, key, value = (part.unflatten(-1, heads).transpose(1, 2) for part in (query, key, value))  # (B, H, S, D)
+        asking = rotation if read_positions is None else rotation_at(rotation, read_positions)
+        query, key = rotate(query, asking), rotate(key, rotation)
         mixed, weights = run_attention(self, query, key, value, mask, **kwargs)
         return self.dropout(self.Wo(mixed)), weights
 
@@ -260,9 +300,16 @@ class ModernLayer(GradientCheckpointingLayer):
         self.mlp_norm = modern_norm(config)
         self.mlp = ModernMLP(config)
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, rotation: Rotation, **kwargs: object) -> Tensor:
-        mixed, _ = self.attn(self.attn_norm(hidden_states), mask, rotation, **kwargs)
-        hidden_states = hidden_states + mixed
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        rotation: Rotation,
+        read_positions: Tensor | None = None,
+        **kwargs: object,
+    ) -> Tensor:
+        mixed, _ = self.attn(self.attn_norm(hidden_states), mask, rotation, read_positions, **kwargs)
+        hidden_states = at_positions(hidden_states, read_positions) + mixed
         return hidden_states + self.mlp(self.mlp_norm(hidden_states))
 
 
@@ -275,11 +322,19 @@ class ModernEncoder(nn.Module):
         self.layer = nn.ModuleList(ModernLayer(config, index) for index in range(config.num_hidden_layers))
         self.final_norm = modern_norm(config)
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None, position_ids: Tensor, **kwargs: object) -> Tensor:
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        position_ids: Tensor,
+        read_positions: Tensor | None = None,
+        **kwargs: object,
+    ) -> Tensor:
         rotation = rotary_rotation(self.config, position_ids)
-        for layer in self.layer:
+        *lower, last = self.layer
+        for layer in lower:
             hidden_states = layer(hidden_states, mask, rotation, **kwargs)
-        return self.final_norm(hidden_states)
+        return self.final_norm(last(hidden_states, mask, rotation, read_positions, **kwargs))
 
 
 # ---- both architectures: one vector per sequence ---------------------------------------------------------------------
@@ -337,8 +392,7 @@ class PredictionTransform(nn.Module):
 class MaskedLMHead(nn.Module):
     """Vocabulary scores, by the transposed token embeddings and a bias: (B, S, E) to (B, S, V).
 
-    Task 1 of Devlin et al. 2018, section 3.1; the tied weights are from the paper's code, as above. With positions
-    (B, K) only the hidden states there are scored: (B, K, V).
+    Task 1 of Devlin et al. 2018, section 3.1; the tied weights are from the paper's code, as above.
     """
 
     def __init__(self, config: BertPreConfig) -> None:
@@ -347,8 +401,5 @@ class MaskedLMHead(nn.Module):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; BERT stores it by this name
 
-    def forward(self, hidden_states: Tensor, positions: Tensor | None = None) -> Tensor:
-        if positions is not None:
-            index = positions.unsqueeze(-1).expand(-1, -1, hidden_states.shape[-1])  # (B, K) -> (B, K, E)
-            hidden_states = hidden_states.gather(1, index)  # (B, S, E) -> (B, K, E)
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden_states))

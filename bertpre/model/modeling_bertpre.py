@@ -42,6 +42,8 @@ from .layers_bertpre import (
     ModernLayer,
     Pooler,
     PredictionTransform,
+    at_positions,
+    is_watched,
     mean_pool,
 )
 
@@ -105,6 +107,13 @@ class BertPrePreTrainedModel(PreTrainedModel):
 # ---- the encoder -----------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class BertPreModelOutput(BaseModelOutputWithPooling):
+    """Also `read_states` (B, R, E), the last hidden states at the positions that the caller reads."""
+
+    read_states: Tensor | None = None
+
+
 class BertPreModel(BertPrePreTrainedModel):
     """The encoder of either architecture, with a pooler unless `add_pooling_layer` is False."""
 
@@ -125,15 +134,21 @@ class BertPreModel(BertPrePreTrainedModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        read_positions: Tensor | None = None,
+        pooled: bool = True,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
+    ) -> BertPreModelOutput:
         """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and pooled ones (B, E).
 
         `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), used unchanged; or None, which is
         faster, when no row is padded. With flash attention no layer computes padding, and the hidden states there are
         0, unless `output_hidden_states` asks for all layers. Transformers' arguments for packed rows (`cu_seq_lens_q`
-        and its siblings) reach that kernel unchanged. Raises ValueError unless exactly one of ids and embeddings is
-        given.
+        and its siblings) reach that kernel unchanged.
+
+        `read_positions` (B, R) are the only positions whose last hidden states the caller reads, as `read_states`
+        (B, R, E); `pooled` says whether the pooled states are read too. Where nothing else can be seen, the last layer
+        then leaves out the other positions, and `last_hidden_state` is None. Raises ValueError unless exactly one of
+        ids and embeddings is given.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
@@ -142,14 +157,42 @@ class BertPreModel(BertPrePreTrainedModel):
         if position_ids is None:
             position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device).unsqueeze(0)  # (1, S)
         hidden_states = self.embeddings(inputs_embeds, token_type_ids, position_ids)
+        needed = self._positions_needed(read_positions, pooled, attention_mask, **kwargs)
         is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
         if is_padding_mask and is_flash_attention_requested(self.config) and not kwargs.get("output_hidden_states"):
             hidden_states = self._encode_unpadded(hidden_states, attention_mask, position_ids, **kwargs)
         else:
             mask = self._kernel_mask(attention_mask, hidden_states)
-            hidden_states = self.encoder(hidden_states, mask, position_ids, **kwargs)
-        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+            hidden_states = self.encoder(hidden_states, mask, position_ids, needed, **kwargs)
+        read_states = None
+        if read_positions is not None and needed is None:
+            read_states = at_positions(hidden_states, read_positions)
+        elif read_positions is not None:
+            read_states = hidden_states[:, -read_positions.shape[1] :]
+        return BertPreModelOutput(
+            last_hidden_state=hidden_states if needed is None else None,
+            pooler_output=self.pooler(hidden_states, attention_mask) if pooled and self.pooler is not None else None,
+            read_states=read_states,
+        )
+
+    def _positions_needed(
+        self, read_positions: Tensor | None, pooled: bool, attention_mask: Tensor | None, **kwargs: object
+    ) -> Tensor | None:
+        # The positions (B, R) that the last layer has to compute, [CLS] first if the pooler reads it; None: all.
+        if read_positions is None:
+            return None
+        pooler = self.pooler if pooled else None
+        recorded = ("output_hidden_states", "output_attentions")
+        others_are_seen = (
+            (pooler is not None and pooler.takes_mean)
+            or any(kwargs.get(name, getattr(self.config, name, False)) for name in recorded)
+            or is_watched(self.encoder)
+        )
+        # A mask of (B, 1, S, S) has a row for each query, and flash attention packs rows that are all queries.
+        has_row_per_query = attention_mask is not None and attention_mask.ndim != 2
+        if others_are_seen or has_row_per_query or self.config._attn_implementation not in ("eager", "sdpa"):
+            return None
+        return read_positions if pooler is None else F.pad(read_positions, (1, 0))
 
     def _encode_unpadded(
         self, hidden_states: Tensor, attention_mask: Tensor, position_ids: Tensor, **kwargs: object
@@ -284,14 +327,19 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         """Score masked tokens and sentence order.
 
         Without `masked_positions`, `labels` are (B, S) and `prediction_logits` (B, S, V). With it, (B, K), both cover
-        those positions only, (B, K) and (B, K, V); an unused slot has any valid position and label -100.
+        those positions only, (B, K) and (B, K, V); an unused slot has any valid position and label -100. The last layer
+        then computes nothing that is not read, and without `next_sentence_label` there are no
+        `seq_relationship_logits`.
         `next_sentence_label` (B,) is 0 where the second segment follows the first, 1 where it is random. Each loss is a
         sum divided by `num_items_in_batch` or `num_pairs_in_batch` (tensors, if the model is compiled), by default by
         the number of targets in this batch. Raises ValueError when labels and logits disagree in shape.
         """
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        prediction_logits = self.cls.predictions(outputs.last_hidden_state, masked_positions)
-        seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        scores_pairs = masked_positions is None or next_sentence_label is not None
+        outputs = self.bert(*inputs, read_positions=masked_positions, pooled=scores_pairs, **kwargs)
+        states = outputs.last_hidden_state if masked_positions is None else outputs.read_states
+        prediction_logits = self.cls.predictions(states)
+        seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output) if scores_pairs else None
         mlm_loss = nsp_loss = None
         if labels is not None:
             mlm_loss = cross_entropy(prediction_logits, labels, num_items_in_batch)
@@ -336,8 +384,9 @@ class BertPreForMaskedLM(BertPrePreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """Score masked tokens; arguments, shapes and errors as in `BertPreForPreTraining.forward`."""
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.cls.predictions(outputs.last_hidden_state, masked_positions)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.bert(*inputs, read_positions=masked_positions, **kwargs)
+        logits = self.cls.predictions(outputs.last_hidden_state if masked_positions is None else outputs.read_states)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

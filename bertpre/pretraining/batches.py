@@ -35,18 +35,20 @@ class PhaseBatches:
     global_batch_size: int
     micro_batch_size: int
     end: float  # share of the training after which the next phase begins
+    has_pairs: bool
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
-        """Masked micro-batches, without an attention mask where no row of the data set is padded.
+        """Masked micro-batches, without what the model does better without.
 
-        sdpa's flash kernel takes none. A full micro-batch among others keeps its mask: torch.compile would make another
-        program for it.
+        No attention mask where no row of the data set is padded: sdpa's flash kernel takes none. A full micro-batch
+        among others keeps its mask: torch.compile would make another program for it. Without pairs no label of them:
+        the model then leaves out what only the head for pairs reads.
         """
+        left_out = [] if self.dataset.has_padding else ["attention_mask"]
+        left_out += [] if self.has_pairs else ["next_sentence_label"]
         for group in in_batches(examples, self.micro_batch_size):
             batch = self.collator(group, masked_lm_prob)
-            if not self.dataset.has_padding:
-                del batch["attention_mask"]
-            yield batch
+            yield {name: value for name, value in batch.items() if name not in left_out}
 
     def largest(self) -> Batch:
         """The first micro-batch; all of a phase have the same shape."""
@@ -142,7 +144,7 @@ def build_phase(
     size = phase.global_batch_size or training.global_batch_size
     micro = micro_batch_size(size, phase.micro_batch_size, num_processes, key)
     dataset = pair_dataset(recipe, tokenizer, phase, shards)
-    return PhaseBatches(phase.max_length, dataset, collator, size, micro, end)
+    return PhaseBatches(phase.max_length, dataset, collator, size, micro, end, has_pairs(recipe))
 
 
 def pair_dataset(
@@ -152,6 +154,11 @@ def pair_dataset(
     pairs = recipe.pairs
     probabilities = pairs.short_seq_prob, pairs.random_next_prob
     return PairDataset(shards, phase.max_length, recipe.seed, *probabilities, pairs.kind, tokenizer.sep_token_id)
+
+
+def has_pairs(recipe: Recipe) -> bool:
+    """Whether the examples are pairs with a label."""
+    return recipe.pairs.kind != "none"
 
 
 def wants_shards(accelerator: Accelerator) -> bool:

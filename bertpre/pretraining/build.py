@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
-from bertpre.pretraining.batches import PretrainingData, wants_shards
+from bertpre.pretraining.batches import PretrainingData, has_pairs, wants_shards
 from bertpre.pretraining.mask_predictions import fill_masks
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
@@ -84,11 +84,6 @@ def build_pretraining_trainer(
         after_step=after_step,
         remedies=REMEDIES,
     )
-
-
-def has_pairs(recipe: Recipe) -> bool:
-    """Whether the examples are pairs with a label."""
-    return recipe.pairs.kind != "none"
 
 
 def freeze_pair_head(model: BertPreForPreTraining) -> None:

@@ -29,28 +29,25 @@ class PretrainingObjective:
     def __init__(self, has_pairs: bool = True) -> None:
         self.has_pairs = has_pairs
         self.metric_names = ("loss", "mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs else ())
-
-    count_names: tuple[str, ...] = ("num_items_in_batch", "num_pairs_in_batch")
+        self.count_names = ("num_items_in_batch",) + (("num_pairs_in_batch",) if has_pairs else ())
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The batch's masked tokens and its pairs: what its losses are means over."""
-        return {
-            "num_items_in_batch": int((batch["labels"] != IGNORE_INDEX).sum()),
-            "num_pairs_in_batch": int((batch["next_sentence_label"] != IGNORE_INDEX).sum()),
-        }
+        labels = (batch["labels"], batch["next_sentence_label"]) if self.has_pairs else (batch["labels"],)
+        return {name: int((label != IGNORE_INDEX).sum()) for name, label in zip(self.count_names, labels, strict=True)}
 
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
         """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's."""
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
             right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
-            right_pairs = (outputs.seq_relationship_logits.argmax(-1) == batch["next_sentence_label"]).sum()
         measured = {
             "loss": outputs.loss.detach(),
             "mlm_loss": outputs.mlm_loss.detach(),
             "mlm_accuracy": right_tokens / counts["num_items_in_batch"],
         }
         if self.has_pairs:
+            right_pairs = (outputs.seq_relationship_logits.argmax(-1) == batch["next_sentence_label"]).sum()
             measured["nsp_loss"] = outputs.nsp_loss.detach()
             # In a small batch no pair may have a label; a clamped tensor, since a GPU's value should not be waited for.
             measured["nsp_accuracy"] = right_pairs / torch.as_tensor(counts["num_pairs_in_batch"]).clamp(min=1)
@@ -61,7 +58,7 @@ class PretrainingObjective:
 
         Where no pair has a label, nothing is said of pairs.
         """
-        tokens, pairs = counts["num_items_in_batch"], counts["num_pairs_in_batch"]
+        tokens, pairs = counts["num_items_in_batch"], counts.get("num_pairs_in_batch", 0)
         averages = {name: value / tokens for name, value in sums.items() if name.startswith("mlm")}
         if pairs:
             averages |= {name: value / pairs for name, value in sums.items() if name.startswith("nsp")}

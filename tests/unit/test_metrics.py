@@ -26,3 +26,16 @@ def test_where_no_pair_has_a_label_nothing_is_said_of_pairs() -> None:
     assert means == {"loss": 2.5, "mlm_loss": 2.0, "mlm_accuracy": 0.25, "nsp_loss": 0.5, "nsp_accuracy": 1.0}
     means = PretrainingObjective().means(sums, {"num_items_in_batch": 4, "num_pairs_in_batch": 0})
     assert means == {"loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.25}
+
+
+def test_without_pairs_only_masked_tokens_are_measured() -> None:
+    objective, one = PretrainingObjective(has_pairs=False), torch.tensor(1.0)
+    outputs = SimpleNamespace(loss=one, mlm_loss=one, prediction_logits=torch.ones(3, 2, 4))
+    batch = {"labels": torch.tensor([[0, 1], [0, -100], [2, -100]])}
+    counts = objective.counts(batch)
+    assert counts == {"num_items_in_batch": 4}
+    measured = objective.measure(outputs, batch, counts)
+    assert tuple(measured) == objective.metric_names and measured["mlm_accuracy"] == 0.5
+    assert objective.means({"loss": 8.0, "mlm_loss": 8.0, "mlm_accuracy": 2.0}, counts) == {
+        "loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.5
+    }  # fmt: skip

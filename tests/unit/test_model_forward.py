@@ -15,6 +15,7 @@ from bertpre.model import (
     BertPreForSequenceClassification,
     BertPreModel,
 )
+from bertpre.pretraining.build import freeze_pair_head
 
 BATCH, SEQUENCE, SLOTS, VOCABULARY, LAYERS = 3, 12, 4, 90, 2
 LABELS = torch.tensor([0, 1, 1])
@@ -29,8 +30,8 @@ def tiny_config(architecture: str, **fields: object) -> BertPreConfig:
     )
 
 
-def pretraining_batch() -> dict[str, torch.Tensor]:
-    """Ids with padding, masked slots of which some are unused, and sentence labels."""
+def pretraining_batch(pairs: bool = True) -> dict[str, torch.Tensor]:
+    """Ids with padding, masked slots of which some are unused, and sentence labels if there are pairs."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, VOCABULARY, (BATCH, SEQUENCE), generator=generator)
     positions = torch.tensor([[1, 5, 8, 11], [2, 3, 0, 0], [1, 0, 0, 0]])
@@ -42,8 +43,7 @@ def pretraining_batch() -> dict[str, torch.Tensor]:
         "token_type_ids": (torch.arange(SEQUENCE) >= 4).long().expand(BATCH, -1),
         "masked_positions": positions,
         "labels": labels,
-        "next_sentence_label": torch.tensor([0, 1, 1]),
-    }
+    } | ({"next_sentence_label": LABELS} if pairs else {})
 
 
 @both_architectures
@@ -214,16 +214,19 @@ def test_hidden_states_and_attentions_on_request(architecture: str) -> None:
 
 
 @both_architectures
-def test_activation_checkpointing_changes_no_gradient(architecture: str) -> None:
+@pytest.mark.parametrize("pairs", [True, False])
+def test_activation_checkpointing_changes_no_gradient(architecture: str, pairs: bool) -> None:
     model = BertPreForPreTraining(tiny_config(architecture, hidden_dropout_prob=0, attention_probs_dropout_prob=0))
-    model(**pretraining_batch()).loss.backward()
-    expected = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    if not pairs:
+        freeze_pair_head(model)
+    model(**pretraining_batch(pairs)).loss.backward()
+    expected = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.requires_grad}
     model.zero_grad()
     getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()  # the new name, the old
     assert all(layer.gradient_checkpointing for layer in model.bert.encoder.layer)
-    model.train()(**pretraining_batch()).loss.backward()
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name], rtol=0, atol=1e-6)
+    model.train()(**pretraining_batch(pairs)).loss.backward()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(model.get_parameter(name).grad, gradient, rtol=0, atol=1e-6)
 
 
 @both_architectures
@@ -264,18 +267,22 @@ def test_no_value_is_read_back_during_a_training_step(architecture: str, attenti
 
 
 @both_architectures
-def test_one_graph_holds_a_training_step(architecture: str) -> None:
+@pytest.mark.parametrize("pairs", [True, False])
+def test_one_graph_holds_a_training_step(architecture: str, pairs: bool) -> None:
     config = tiny_config(architecture, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     model = BertPreForPreTraining(config)
-    batch = pretraining_batch() | {"num_items_in_batch": torch.tensor(9), "num_pairs_in_batch": torch.tensor(5)}
+    if not pairs:
+        freeze_pair_head(model)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    batch = pretraining_batch(pairs) | {"num_items_in_batch": torch.tensor(9), "num_pairs_in_batch": torch.tensor(5)}
     expected = model(**batch).loss
     expected.backward()
-    gradients = [weight.grad.clone() for weight in model.parameters()]
+    gradients = [weight.grad.clone() for weight in weights]
     model.zero_grad()
     # fullgraph turns any graph break into an error; aot_eager traces backward too, without waiting for a C++ compiler.
     model.compile(fullgraph=True, backend="aot_eager")
     loss = model(**batch).loss
     loss.backward()
     torch.testing.assert_close(loss, expected)
-    for weight, gradient in zip(model.parameters(), gradients, strict=True):
+    for weight, gradient in zip(weights, gradients, strict=True):
         torch.testing.assert_close(weight.grad, gradient, rtol=0, atol=1e-6)

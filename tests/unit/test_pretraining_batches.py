@@ -71,3 +71,10 @@ def test_the_batches_of_several_processes_are_those_of_one(kind: str, tiny_run: 
     ]
     for name, values in whole.items():
         assert torch.equal(torch.cat([share.micro_batches[0][name] for share in shares]), values), name
+
+
+def test_batches_without_pairs_have_no_label_of_them(tiny_run: Path) -> None:
+    for kind, has_label in (("none", False), ("nsp", True)):
+        data = data_of(tiny_run, f"pairs.kind={kind}")
+        batches = [*data(Position(), 0.0).micro_batches, *data.largest(), *data.validation_batches()]
+        assert {"next_sentence_label" in batch for batch in batches} == {has_label}
