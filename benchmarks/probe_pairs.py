@@ -4,8 +4,8 @@ python benchmarks/probe_pairs.py [PAIRS] [RECIPE]        (default: 200 pairs, im
 
 The model is the recipe's with random weights. A pair's sentences are random tokens that differ in one; their lengths
 have the mean and deviation of BLiMP's, 9.3 and 3.6 tokens, with a vocabulary that holds its words. The simple way scores
-each sentence by itself, with all vocabulary logits of all copies. `minutes_for_blimp` is `in_batches` times 67,000 pairs:
-an upper bound, as BLiMP's files have 1,000 pairs each, which fill the batches better.
+each sentence by itself, with all vocabulary logits of all copies. `minutes_for_blimp` is `in_batches` for 67,000 pairs.
+BLiMP's files have 1,000 pairs each, which fill the batches better than few pairs do.
 """
 
 import json
@@ -91,5 +91,5 @@ def measure(pairs: int, recipe_name: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    number, name = (sys.argv[1:] + ["200", "imdb-mini-cpu"][len(sys.argv) - 1 :])[:2]
-    print(json.dumps(measure(int(number), name)))
+    arguments = [*sys.argv[1:], *["200", "imdb-mini-cpu"][len(sys.argv) - 1 :]]
+    print(json.dumps(measure(int(arguments[0]), arguments[1])))
