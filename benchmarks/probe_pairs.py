@@ -3,9 +3,9 @@
 python benchmarks/probe_pairs.py [PAIRS] [RECIPE]        (default: 200 pairs, imdb-mini-cpu; medians of 3 turns)
 
 The model is the recipe's with random weights. A pair's sentences are random tokens that differ in one; their lengths
-have the mean and deviation of BLiMP's, 9.3 and 3.6 tokens, with a vocabulary that holds its words. The simple way scores
-each sentence by itself, with all vocabulary logits of all copies. `minutes_for_blimp` is `in_batches` for 67,000 pairs.
-BLiMP's files have 1,000 pairs each, which fill the batches better than few pairs do.
+have the mean and deviation of BLiMP's, 9.3 and 3.6 tokens, with a vocabulary that holds its words. The simple way
+scores each sentence alone, with all vocabulary logits of all copies. `minutes_for_blimp` is `in_batches` for 67,000
+pairs. BLiMP's files have 1,000 pairs each, which fill the batches better than few pairs do.
 """
 
 import json
