@@ -19,6 +19,9 @@ from bertpre.runtime import choose_dtype, start_accelerator
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# Two of BLiMP's files have a term of their own; the paper counts them among the nine of argument structure.
+SAME_PHENOMENON = {"s-selection": "argument_structure"}
+
 
 def probe(
     model: str, texts: str | None = None, pairs: str | None = None, limit: int = 100, max_length: int = 128
@@ -103,49 +106,82 @@ def print_running_text(metrics: dict[str, Any]) -> None:
 
 
 def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", path: Path) -> dict[str, Any]:
-    """How often the acceptable sentence of a pair is the likelier one, for each file and over all pairs.
+    """How often the acceptable sentence of a pair is the likelier one: by file, by phenomenon and over all pairs.
 
-    A sentence's score is the sum of its tokens' log-likelihoods. The later tokens of the same word are masked too:
-    otherwise they reveal the pieces of a rare word (Kauf and Ivanova 2023, PLL-word-l2r). Words are those that the
-    tokenizer splits into pieces. `network` is in fp32, as the sums of similar sentences differ too little for bf16.
+    Equal scores count as wrong; `ties` is their number. Phenomena are those of pairs with BLiMP's `linguistics_term`.
+    Raises UserError if there is no file, or a file has another layout.
     """
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise UserError(f"--pairs: {path} holds no .jsonl file")
-    metrics: dict[str, Any] = {}
+    by_file: dict[str, np.ndarray] = {}  # the scores (N, 2) of each file's acceptable and unacceptable sentences
+    phenomena: list[str | None] = []
     for file in files:
-        good, bad = read_pairs(file)
-        encodings = whole_backend(tokenizer).encode_batch(good + bad, add_special_tokens=False)
-        rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-        if empty := [text for text, row in zip(good + bad, rows, strict=True) if not len(row)]:
-            raise UserError(f"--pairs: {file} has a sentence without any token: {empty[0]!r}")
-        ends = [word_ends(encoding.word_ids) for encoding in encodings]  # type: ignore[arg-type]  # no special tokens: no None
-        scores = [likelihoods.sum() for likelihoods, _ in score_tokens(network, tokenizer, rows, ends)]
-        right = np.array(scores[: len(good)]) > np.array(scores[len(good) :])
+        pairs = read_pairs(file)
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
-        metrics[name] = {"accuracy": float(right.mean()), "pairs": len(good)}
-        print(f"probe: {name:<56} {right.mean():.1%} of {len(good):,} pairs", flush=True)
-    total = sum(each["pairs"] for each in metrics.values())
-    overall = sum(each["accuracy"] * each["pairs"] for each in metrics.values()) / total
-    print(f"probe: {'all':<56} {overall:.1%} of {total:,} pairs")
-    return {"accuracy": overall, "pairs": total, "files": metrics}
+        scores = sentence_scores(network, tokenizer, [side for pair in pairs for side in pair[:2]], file)
+        by_file[name] = scores.reshape(-1, 2)
+        phenomena += [pair[2] for pair in pairs]
+        print_share(name, share_preferred(by_file[name]))
+    scores, names = np.concatenate(list(by_file.values())), sorted({each for each in phenomena if each})
+    by_phenomenon = {each: share_preferred(scores[[other == each for other in phenomena]]) for each in names}
+    overall = share_preferred(scores)
+    for name, share in (by_phenomenon | {"all": overall}).items():
+        print_share(name, share)
+    return overall | {
+        "phenomena": by_phenomenon,
+        "files": {name: share_preferred(scores) for name, scores in by_file.items()},
+    }
 
 
-def read_pairs(file: Path) -> tuple[list[str], list[str]]:
-    """Acceptable and unacceptable sentences; raises UserError, which names the line, if a line has another layout."""
-    good, bad = [], []
+def sentence_scores(
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str], file: Path
+) -> np.ndarray:
+    """The sum (N,) of the log-likelihoods of each sentence's tokens.
+
+    The later tokens of the same word are masked too: otherwise they reveal the pieces of a rare word (Kauf and Ivanova
+    2023, PLL-word-l2r). Words are those that the tokenizer splits into pieces. `network` is in fp32, as the sums of
+    similar sentences differ too little for bf16. Raises UserError, which names `file`, if a text has no token.
+    """
+    encodings = whole_backend(tokenizer).encode_batch(texts, add_special_tokens=False)
+    rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+    if empty := [text for text, row in zip(texts, rows, strict=True) if not len(row)]:
+        raise UserError(f"--pairs: {file} has a sentence without any token: {empty[0]!r}")
+    ends = [word_ends(encoding.word_ids) for encoding in encodings]  # type: ignore[arg-type]  # no special tokens: no None
+    return np.array([values.sum(dtype=np.float64) for values, _ in score_tokens(network, tokenizer, rows, ends)])
+
+
+def share_preferred(scores: np.ndarray) -> dict[str, Any]:
+    """How often the first score of a pair (N, 2) is the higher one; the number of pairs, and of those that tie."""
+    better, worse = scores.T
+    ties = int((better == worse).sum())
+    return {"accuracy": float((better > worse).mean()), "pairs": len(scores), "ties": ties}
+
+
+def print_share(name: str, share: dict[str, Any]) -> None:
+    """Print the result of a file, a phenomenon or all pairs, with the number of ties if there are any."""
+    ties = f" ({share['ties']:,} equal, counted as wrong)" if share["ties"] else ""
+    print(f"probe: {name:<56} {share['accuracy']:.1%} of {share['pairs']:,} pairs{ties}", flush=True)
+
+
+def read_pairs(file: Path) -> list[tuple[str, str, str | None]]:
+    """Acceptable and unacceptable sentences, and BLiMP's phenomenon if it is given.
+
+    Raises UserError, which names the line, if a line has another layout.
+    """
+    pairs = []
     for number, line in enumerate(read_lines(str(file), "--pairs"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            sides = [row["sentence_good"], row["sentence_bad"]]
-            if not all(isinstance(side, str) and side.strip() for side in sides):
+            good, bad = row["sentence_good"], row["sentence_bad"]
+            if not all(isinstance(side, str) and side.strip() for side in (good, bad)):
                 raise ValueError("an empty sentence")
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"--pairs: line {number} of {file} is not a pair with sentence_good and sentence_bad ({error})"
             ) from None
-        good.append(sides[0])
-        bad.append(sides[1])
-    return good, bad
+        term = row.get("linguistics_term")
+        pairs.append((good, bad, SAME_PHENOMENON.get(term, term) if isinstance(term, str) else None))
+    return pairs

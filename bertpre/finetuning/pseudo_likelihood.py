@@ -1,6 +1,5 @@
 """Pseudo-likelihoods of a masked language model: each token is masked in turn, and predicted from all others."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,9 @@ from bertpre.finetuning.loading import readable_length
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-TOKENS = 4096  # in one forward pass, which gives logits for all of them
+Scored = tuple[np.ndarray, np.ndarray]  # log-likelihoods, and if each token is the likeliest
+TOKENS = 4096  # in one forward pass
+COPIES = 1 << 22  # token ids of masked copies that are made at a time
 PER_MILLION = (1000.0, 100.0, 10.0, 1.0, 0.0)  # the lower ends of the bins of token frequency
 
 
@@ -24,7 +25,7 @@ def running_text(
 
     `counts` (V,) are the tokens' occurrences in the text that frequencies are taken from.
     """
-    scored = list(score_tokens(network, tokenizer, rows))
+    scored = score_tokens(network, tokenizer, rows)
     likelihoods, right = (np.concatenate([row[part] for row in scored]) for part in (0, 1))
     frequency = counts[np.concatenate(rows)] / max(counts.sum(), 1) * 1e6
     bin_of = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
@@ -54,25 +55,31 @@ def score_tokens(
     tokenizer: "PreTrainedTokenizerBase",
     rows: list[np.ndarray],
     ends: list[np.ndarray] | None = None,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> list[Scored]:
     """For each row of token ids (T,): the log-likelihood (T,) of each token when masked, and if it is the likeliest.
 
     With `ends`, the index (T,) after the last token of each token's word, the rest of the word is masked too.
     Raises UserError if a row is longer than the model reads.
     """
-    template, mask_id = Template.of(tokenizer, pairs=False), tokenizer.mask_token_id
-    longest = readable_length(network) or 1 << 20
-    first = len(template.parts[0])
-    for number, ids in enumerate(rows):
-        row = template.fill(ids.tolist())[0]
-        if len(row) > longest:
-            raise UserError(f"a text has {len(row)} tokens, but the model reads {longest}: shorten it")
-        copies = np.tile(row, (len(ids), 1))
-        positions = np.arange(len(ids)) + first
-        copies[np.arange(len(ids)), positions] = mask_id
-        for copy_of, end in enumerate(ends[number] if ends else ()):
-            copies[copy_of, positions[copy_of] : end + first] = mask_id
-        yield likelihoods(network, copies, positions, ids)
+    template = Template.of(tokenizer, pairs=False)
+    lengths = np.array([len(ids) for ids in rows])
+    longest = readable_length(network)
+    if longest and lengths.max(initial=0) + template.length > longest:
+        raise UserError(
+            f"a text has {lengths.max() + template.length} tokens, but the model reads {longest}: shorten it"
+        )
+    if ends is None:
+        ends = [np.arange(length) + 1 for length in lengths]
+    scored: list[Scored] = [(np.empty(0), np.empty(0, dtype=bool))] * len(rows)
+    for length in np.unique(lengths[lengths > 0]):  # rows of the same length need no padding
+        same = np.flatnonzero(lengths == length)
+        for part in in_slices(len(same), max(1, COPIES // length**2)):
+            texts, word_end = (np.stack([each[number] for number in same[part]]) for each in (rows, ends))
+            copies, positions = masked_copies(texts, word_end, template, tokenizer.mask_token_id)
+            values, right = likelihoods(network, copies, positions, texts.ravel())
+            for number, *row in zip(same[part], values.reshape(texts.shape), right.reshape(texts.shape), strict=True):
+                scored[number] = (row[0], row[1])
+    return scored
 
 
 def word_ends(words: list[int]) -> np.ndarray:
@@ -80,18 +87,59 @@ def word_ends(words: list[int]) -> np.ndarray:
     return np.searchsorted(words, words, side="right")
 
 
-@torch.no_grad()
-def likelihoods(
-    network: "PreTrainedModel", copies: np.ndarray, positions: np.ndarray, targets: np.ndarray
+def masked_copies(
+    texts: np.ndarray, ends: np.ndarray, template: Template, mask_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The log-likelihood of each copy's target at its position, and whether it is the likeliest token there."""
-    size = max(1, TOKENS // copies.shape[1])
-    values, right = [], []
-    for part in in_slices(len(copies), size):
-        inputs = torch.from_numpy(copies[part]).to(network.device)
-        logits = network(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
-        at_position = logits[torch.arange(len(inputs)), torch.from_numpy(positions[part])].float()
-        target = torch.from_numpy(targets[part]).to(network.device)
-        values.append(at_position.log_softmax(-1).gather(1, target[:, None])[:, 0].cpu().numpy())
-        right.append((at_position.argmax(-1) == target).cpu().numpy())
-    return np.concatenate(values), np.concatenate(right)
+    """T copies of each text (N, T) with special tokens, (N * T, S), and each copy's first masked position (N * T,).
+
+    Copy t of a text is masked from its token t up to `ends` (N, T).
+    """
+    before, (number, length) = len(template.parts[0]), texts.shape
+    full = np.stack([template.fill(text.tolist())[0] for text in texts])  # (N, S)
+    column = np.arange(full.shape[1]) - before  # counts from the text's first token
+    masked = (column >= np.arange(length)[:, None]) & (column < ends[..., None])  # (N, T, S)
+    copies = np.where(masked, mask_id, full[:, None, :])
+    return copies.reshape(number * length, -1), np.tile(np.arange(length) + before, number)
+
+
+@torch.no_grad()
+def likelihoods(network: "PreTrainedModel", copies: np.ndarray, positions: np.ndarray, targets: np.ndarray) -> Scored:
+    """The log-likelihood of each copy's target at its position, and whether it is the likeliest token there.
+
+    Equal copies (M, S) with equal positions are computed once: two sentences that differ in one word are equal where
+    it is masked.
+    """
+    distinct, copy_of = np.unique(np.column_stack([positions, copies]), axis=0, return_inverse=True)
+    copy_of = copy_of.ravel()
+    by_copy = np.argsort(copy_of, kind="stable")
+    values, right = np.empty(len(targets), dtype=np.float32), np.empty(len(targets), dtype=bool)
+    for part in in_slices(len(distinct), max(1, TOKENS // copies.shape[1])):
+        begin, end = np.searchsorted(copy_of[by_copy], [part.start, part.stop])
+        wanted = by_copy[begin:end]
+        rows = torch.from_numpy(distinct[part]).to(network.device)
+        log_probabilities = logits_at(network, rows[:, 1:], rows[:, 0]).float().log_softmax(-1)
+        here, target = (torch.from_numpy(each[wanted]).to(network.device) for each in (copy_of - part.start, targets))
+        values[wanted] = log_probabilities[here, target].cpu().numpy()
+        right[wanted] = (log_probabilities.argmax(-1)[here] == target).cpu().numpy()
+    return values, right
+
+
+def logits_at(network: "PreTrainedModel", input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Logits (B, V) at one position (B,) of each row (B, S), computed only there if the network allows it.
+
+    Masked language models of transformers are a base model and a head that reads its last hidden states one by one: so
+    the head is given those of the positions alone. Of a network that is built otherwise, all logits are computed.
+    """
+    rows = torch.arange(len(input_ids), device=input_ids.device)
+
+    def keep_positions(_module: torch.nn.Module, _inputs: object, outputs: Any) -> Any:  # noqa: ANN401 - any class
+        if getattr(outputs, "last_hidden_state", None) is not None:
+            outputs.last_hidden_state = outputs.last_hidden_state[rows, positions].unsqueeze(1)  # (B, 1, E)
+        return outputs
+
+    hook = network.base_model.register_forward_hook(keep_positions)
+    try:
+        logits = network(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).logits
+    finally:
+        hook.remove()
+    return logits[:, 0] if logits.shape[1] == 1 else logits[rows, positions]

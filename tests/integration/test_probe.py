@@ -1,42 +1,19 @@
-"""Pseudo-likelihoods against a plain loop over a stock model; pairs in BLiMP's layout; what cannot be probed."""
+"""Held-out text; pairs in BLiMP's layout; what cannot be probed."""
 
 import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+import transformers
 
-from bertpre.commands.probe import encode, probe
+from bertpre.commands.probe import probe, sentence_scores
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_masked_lm
-from bertpre.finetuning.pseudo_likelihood import score_tokens, word_ends
 from tests.helpers import run_here
 
 SENTENCES = ["The film is a joy, and Mira said so.", "Nobody saw it twice."]
-
-
-def test_every_token_is_masked_once(tiny_run: Path) -> None:
-    network, tokenizer = load_masked_lm(str(tiny_run))
-    rows = encode(tokenizer, SENTENCES)
-    pieces = [[token.startswith("##") for token in tokenizer.convert_ids_to_tokens(ids.tolist())] for ids in rows]
-    words = [np.cumsum(~np.array(inside)) for inside in pieces]
-    for ends in (None, [word_ends(row) for row in words]):
-        scored = score_tokens(network, tokenizer, rows, ends)
-        for number, (ids, (values, right)) in enumerate(zip(rows, scored, strict=True)):
-            for place in range(len(ids)):
-                inputs = [tokenizer.cls_token_id, *ids.tolist(), tokenizer.sep_token_id]
-                last = ends[number][place] if ends else place + 1
-                inputs[place + 1 : last + 1] = [tokenizer.mask_token_id] * (last - place)
-                with torch.no_grad():
-                    logits = network(torch.tensor([inputs])).logits[0, place + 1]
-                assert values[place] == pytest.approx(logits.log_softmax(-1)[ids[place]].item(), abs=1e-4)
-                assert right[place] == (logits.argmax().item() == ids[place])
-
-
-def test_the_pieces_of_a_word_end_together() -> None:
-    assert word_ends([0, 0, 0, 1, 2, 2]).tolist() == [3, 3, 3, 4, 6, 6]
 
 
 def test_a_classifier_is_not_a_masked_language_model(tiny_run: Path) -> None:
@@ -82,6 +59,68 @@ def test_pairs_and_texts_of_any_model(tiny_run: Path, tmp_path: Path, capsys: py
     one = probe(str(tiny_run / "model"), pairs=str(folder / "order.jsonl"))["acceptability"]
     other = probe(str(tiny_run / "model"), pairs=str(tmp_path / "swapped.jsonl"))["acceptability"]
     assert one["accuracy"] + other["accuracy"] == 1
+    assert every["phenomena"] == {}
+
+
+def independent_score(network: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerBase, text: str) -> float:
+    """PLL-word-l2r (Kauf and Ivanova 2023) as in their paper: one token, one forward pass."""
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    tokens, total = tokenizer.convert_ids_to_tokens(ids[0].tolist()), 0.0
+    for place in range(1, len(tokens) - 1):
+        masked = ids.clone()
+        masked[0, place] = tokenizer.mask_token_id
+        later = place + 1
+        while tokens[later].startswith("##"):
+            masked[0, later] = tokenizer.mask_token_id
+            later += 1
+        with torch.no_grad():
+            logits = network(input_ids=masked).logits
+        total += torch.log_softmax(logits[0, place], dim=-1)[ids[0, place]].item()
+    return total
+
+
+def test_scores_are_those_of_an_independent_scorer(tiny_run: Path, tmp_path: Path) -> None:
+    pairs = [
+        ("Nobody has ever seen the brilliant photographs.", "Somebody has ever seen the brilliant photographs."),
+        ("The actresses who liked Mira were laughing.", "The actresses who liked Mira was laughing."),
+        ("What did the customer remember about?", "What did the customer remember the about?"),
+    ]
+    network = transformers.BertForMaskedLM.from_pretrained(tiny_run / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_run / "model")
+    expected = [independent_score(network, tokenizer, side) for pair in pairs for side in pair]
+    texts = [side for pair in pairs for side in pair]
+    scores = sentence_scores(*load_masked_lm(str(tiny_run)), texts, tmp_path)
+    assert scores == pytest.approx(expected, abs=1e-3)
+    lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    found = probe(str(tiny_run / "model"), pairs=str(tmp_path / "pairs.jsonl"))["acceptability"]
+    right = [good > bad for good, bad in zip(expected[::2], expected[1::2], strict=True)]
+    assert found["accuracy"] == pytest.approx(sum(right) / len(right))
+
+
+def test_ties_are_wrong_and_counted_and_phenomena_have_their_own_lines(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pair(good: str, bad: str, term: str) -> dict[str, str]:
+        return {"sentence_good": good, "sentence_bad": bad, "linguistics_term": term}
+
+    unknown = pair("\u4e00 \u4e8c", "\u4e09 \u56db", "binding")  # characters that the vocabulary lacks
+    known = pair("Mira saw it.", "saw Mira it.", "argument_structure")
+    other = pair("saw Mira it.", "Mira saw it.", "s-selection")
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    (folder / "one.jsonl").write_text("\n".join(map(json.dumps, [unknown, unknown, known])))
+    (folder / "two.jsonl").write_text("\n".join(map(json.dumps, [other, known | {"linguistics_term": None}])))
+    found = probe(str(tiny_run / "model"), pairs=str(folder))["acceptability"]
+    assert found["phenomena"]["binding"] == {"accuracy": 0.0, "pairs": 2, "ties": 2}
+    assert found["phenomena"]["argument_structure"] == {"accuracy": 0.5, "pairs": 2, "ties": 0}
+    assert {name: share["ties"] for name, share in found["files"].items()} == {"one": 2, "two": 0}
+    assert (found["pairs"], found["ties"]) == (5, 2)
+    right = sum(share["accuracy"] * share["pairs"] for share in found["files"].values())
+    assert found["accuracy"] == pytest.approx(right / 5)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if " pairs" in line]
+    assert [line[1] for line in lines] == ["one", "two", "argument_structure", "binding", "all"]
+    assert [" ".join(line[-5:]) == "(2 equal, counted as wrong)" for line in lines] == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize(
