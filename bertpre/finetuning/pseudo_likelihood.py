@@ -8,6 +8,7 @@ import torch
 from bertpre.errors import UserError
 from bertpre.finetuning.encoding import Template, in_slices
 from bertpre.finetuning.loading import readable_length
+from bertpre.model.modeling_bertpre import BertPreForMaskedLM
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -127,9 +128,12 @@ def likelihoods(network: "PreTrainedModel", copies: np.ndarray, positions: np.nd
 def logits_at(network: "PreTrainedModel", input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Logits (B, V) at one position (B,) of each row (B, S), computed only there if the network allows it.
 
-    Masked language models of transformers are a base model and a head that reads its last hidden states one by one: so
-    the head is given those of the positions alone. Of a network that is built otherwise, all logits are computed.
+    bertpre's own models compute the last layer only there. Masked language models of transformers are a base model and
+    a head that reads its last hidden states one by one: so the head is given those of the positions alone. Of a network
+    that is built otherwise, all logits are computed.
     """
+    if isinstance(network, BertPreForMaskedLM):
+        return network(input_ids=input_ids, masked_positions=positions.unsqueeze(1)).logits[:, 0]
     rows = torch.arange(len(input_ids), device=input_ids.device)
 
     def keep_positions(_module: torch.nn.Module, _inputs: object, outputs: Any) -> Any:  # noqa: ANN401 - any class
