@@ -157,12 +157,9 @@ class Lamb(ShapeByShape):
         directions = self.adam_directions(weights, group)
         if group["weight_decay"]:
             torch._foreach_add_(directions, weights, alpha=group["weight_decay"])
-            lengths, sizes = torch._foreach_norm(directions), torch._foreach_norm(weights)
-            trusts = [
-                torch.where((length > 0) & (size > 0), size / length, 1.0)
-                for length, size in zip(lengths, sizes, strict=True)
-            ]
-            torch._foreach_mul_(directions, trusts)
+            lengths, sizes = (torch.stack(torch._foreach_norm(tensors)) for tensors in (directions, weights))
+            trusts = torch.where((lengths > 0) & (sizes > 0), sizes / lengths, 1.0)
+            torch._foreach_mul_(directions, list(trusts.unbind()))
         torch._foreach_sub_(weights, directions, alpha=group["lr"])
 
     def adam_directions(self, weights: list[Tensor], group: dict) -> list[Tensor]:

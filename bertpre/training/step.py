@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from bertpre.data.randomness import seed_from
 from bertpre.runtime import set_deterministic
@@ -52,7 +53,8 @@ class TrainingStep:
         self.working = WorkingCopy(model, torch.float32 if self.is_sharded else arithmetic.dtype)
         self.is_compiled, self.must_compile = arithmetic.compile, arithmetic.must_compile
         if self.is_compiled:
-            self.working.model.compile(dynamic=arithmetic.dynamic_shapes)
+            for part in parts_to_compile(self.working.model, arithmetic.dynamic_shapes):
+                part.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)
         loss_scale = LossScale(arithmetic.dtype == torch.float16)
         checks_each_step = accelerator.device.type == "cpu" or loss_scale.enabled
@@ -124,3 +126,14 @@ class TrainingStep:
         device, has_state = self.accelerator.device, any(each.state for each in self.optimizers)
         weights = 0 if device.type == "cpu" or has_state else sum(map(torch.numel, self.model.parameters()))
         return torch.empty(2 * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device)
+
+
+def parts_to_compile(model: nn.Module, dynamic_shapes: bool) -> list[nn.Module]:
+    """The modules that are compiled, each on its own: the layers, or the whole model.
+
+    Layers share their programs, so a CPU compiles in less time (benchmarks/startup.py); what lies around them stays
+    uncompiled. On GPUs, and for shapes that change, this has not been measured.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    return layers if layers and on_cpu and not dynamic_shapes else [model]

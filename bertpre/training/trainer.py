@@ -299,7 +299,8 @@ class Trainer:
         self.training_step.guard.check()  # a bad step's weights are not measured
         progress, model, start = self.progress, self.training_step.model, self.clock.now()
         model.eval()
-        metrics = self.evaluation.measure(progress.step)
+        with torch.compiler.set_stance("force_eager"):  # the layers have no program for evaluation
+            metrics = self.evaluation.measure(progress.step)
         model.train()
         if self.training_step.is_sharded:
             model.reshard()  # a forward pass alone leaves the outermost weights gathered, and rounded
