@@ -188,7 +188,7 @@ class Trainer:
     def dry_run(self) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
         if self.training_step.is_compiled:
-            self.log.output.say("compiling the model, which takes a minute or two")
+            self.log.output.say("compiling the model, which may take a minute or two")
         for batch in self.batches.source.largest():
             try:
                 self.training_step.dry_run(batch)
