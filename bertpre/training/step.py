@@ -131,9 +131,9 @@ class TrainingStep:
 def parts_to_compile(model: nn.Module, dynamic_shapes: bool) -> list[nn.Module]:
     """The modules that are compiled, each on its own: the layers, or the whole model.
 
-    The layers, which stand in a `ModuleList`, share their programs: a CPU compiles these in 0.62 of the time, and a step
-    is as fast or faster (benchmarks/startup.py). What lies around them stays uncompiled. On GPUs, and for lengths that
-    change, this has not been measured.
+    The layers, which stand in a `ModuleList`, share their programs. A CPU compiles these in 0.62 of the time; a step
+    takes 0.87 to 1.03 of the time (benchmarks/startup.py). What lies around them stays uncompiled. On GPUs, and for
+    lengths that change, this has not been measured.
     """
     layers = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
     on_cpu = next(model.parameters()).device.type == "cpu"
