@@ -172,12 +172,13 @@ class Lamb(ShapeByShape):
         names = ("step", "exp_avg", "exp_avg_sq")
         counts, means, squares = ([self.state[weight][name] for weight in weights] for name in names)
         torch._foreach_add_(counts, 1)
+        numbers = [float(count) for count in counts]
         torch._foreach_lerp_(means, gradients, 1 - beta1)
         torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), 1 - beta2)
-        scales = torch._foreach_div(squares, [1 - beta2 ** float(count) for count in counts])
+        scales = torch._foreach_div(squares, [1 - beta2**number for number in numbers])
         torch._foreach_sqrt_(scales)
         torch._foreach_add_(scales, group["eps"])
-        directions = torch._foreach_div(means, [1 - beta1 ** float(count) for count in counts])
+        directions = torch._foreach_div(means, [1 - beta1**number for number in numbers])
         torch._foreach_div_(directions, scales)
         return directions
 
