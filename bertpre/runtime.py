@@ -134,6 +134,19 @@ def choose_compile(setting: str | bool, device: torch.device) -> bool:
     return can_compile(device) if setting == "auto" else bool(setting)
 
 
+def trust_instruction_sets() -> None:
+    """Spare torch.compile its trials of AVX2 and AVX512; the processor's own list of them is taken as it is.
+
+    The trials build one program after the other: 7 of 30 seconds of processor time that the quickstart's layers take
+    with an empty cache. They look for a compiler older than AVX512, for which torch's C++20 is too new anyway. The
+    additions of AVX512 and AMX are still tried. A user's TORCHINDUCTOR_VEC_ISA_OK counts.
+    """
+    from torch._inductor import config  # slow to import, and not needed where nothing is compiled
+
+    if sys.platform == "linux" and platform.machine() == "x86_64" and config.cpp.vec_isa_ok is None:
+        config.cpp.vec_isa_ok = True
+
+
 # FLOPs of about four minutes of training: on 2 cores that multiply bf16 (measured), on one large GPU (estimated).
 FOUR_MINUTES = {"cpu": 3e13, "cuda": 3e16}
 

@@ -11,6 +11,7 @@ REGISTERED_BY = {  # modules of Auto classes, and ours that register with them w
     "transformers.models.auto.configuration_auto": "bertpre.model.configuration_bertpre",
     "transformers.models.auto.modeling_auto": "bertpre.model.modeling_bertpre",
 }
+LAYERS = "transformers.modeling_layers"  # ours need it; it imports the Auto classes itself, before it is complete
 
 
 def register_classes() -> None:
@@ -24,8 +25,11 @@ def register_classes() -> None:
 class RegistersAfterImport(MetaPathFinder):
     """Lets the other finders find the modules of the Auto classes; once these are imported, imports ours."""
 
+    def __init__(self) -> None:
+        self.running: set[str] = set()  # of these modules, those that are being imported
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in REGISTERED_BY:
+        if name not in (*REGISTERED_BY, LAYERS):
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
@@ -33,8 +37,18 @@ class RegistersAfterImport(MetaPathFinder):
             run = spec.loader.exec_module
 
             def run_and_register(module: ModuleType) -> None:
-                run(module)
-                import_module(REGISTERED_BY[name])
+                self.running.add(name)
+                try:
+                    run(module)
+                finally:
+                    self.running.discard(name)
+                self.register()
 
             spec.loader.exec_module = run_and_register  # type: ignore[method-assign]  # of this loader alone
         return spec
+
+    def register(self) -> None:
+        """Import our modules whose Auto classes are complete, unless they have to wait for LAYERS."""
+        for auto_module, module in REGISTERED_BY.items():
+            if auto_module in sys.modules and not self.running & {auto_module, LAYERS}:
+                import_module(module)

@@ -21,10 +21,13 @@ class WorkingCopy:
 
     def collect_gradients(self, loss_scale: float = 1.0) -> None:
         """Move the copy's gradients to the masters, in fp32, divided by the loss scale."""
-        for master, working in self.pairs if not self.is_master else ():
-            # None: this batch did not use the weight.
-            master.grad = None if working.grad is None else working.grad.float()
-            working.grad = None
+        if not self.is_master:
+            used = [(master, working.grad) for master, working in self.pairs if working.grad is not None]
+            for master, working in self.pairs:
+                master.grad = working.grad = None  # None: this batch did not use the weight
+            for master, _ in used:
+                master.grad = torch.empty_like(master)
+            torch._foreach_copy_([master.grad for master, _ in used], [gradient for _, gradient in used])
         if loss_scale != 1:
             torch._foreach_div_([master.grad for master, _ in self.pairs if master.grad is not None], loss_scale)
 
@@ -33,8 +36,7 @@ class WorkingCopy:
         if self.is_master:
             return
         with torch.no_grad():
-            for master, working in self.pairs:
-                working.copy_(master)
+            torch._foreach_copy_([working for _, working in self.pairs], [master for master, _ in self.pairs])
 
 
 class LossScale:

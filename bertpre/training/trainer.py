@@ -189,7 +189,7 @@ class Trainer:
     def dry_run(self) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
         if self.training_step.is_compiled:
-            self.log.output.say("compiling the model, which takes a minute or two")
+            self.log.output.say("compiling the model, which may take a minute or two")
         for batch in self.batches.source.largest():
             try:
                 self.training_step.dry_run(batch)
@@ -303,7 +303,8 @@ class Trainer:
         self.training_step.guard.check()  # a bad step's weights are not measured
         progress, model, start = self.progress, self.training_step.model, self.clock.now()
         model.eval()
-        metrics = self.evaluation.measure(progress.step)
+        with torch.compiler.set_stance("force_eager"):  # the layers have no program for evaluation
+            metrics = self.evaluation.measure(progress.step)
         model.train()
         if self.training_step.is_sharded:
             model.reshard()  # a forward pass alone leaves the outermost weights gathered, and rounded

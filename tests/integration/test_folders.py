@@ -26,7 +26,7 @@ from bertpre.model import (
     save_model,
 )
 from bertpre.model.folders import read_config
-from tests.helpers import copy_run
+from tests.helpers import copy_run, run_process
 from tests.parity.test_stock_bert import randomize
 
 TEXTS, PAIR = ["The film was a [MASK].", "I loved every minute of it, and so did Mira."], ["Not so good.", "Yes."]
@@ -252,6 +252,18 @@ def test_missing_weights_are_an_error_though_nothing_is_reported(
     with pytest.raises(UserError, match="lack 2 of the model's weights, classifier.bias among them"):
         export(str(run), "bertpre", str(tmp_path / "export"))
     assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize("first", ["modeling_layers", "models.bert.modeling_bert", "models.auto.modeling_auto"])
+def test_any_module_of_transformers_can_be_imported_after_bertpre(first: str) -> None:
+    code = f"""
+import bertpre
+import transformers.{first}
+from transformers import AutoConfig, AutoModelForMaskedLM
+print(type(AutoModelForMaskedLM.from_config(AutoConfig.for_model("bertpre"))).__name__)
+"""
+    done = run_process([sys.executable, "-c", code])
+    assert done.stdout == "BertPreForMaskedLM\n", done.stderr
 
 
 def test_importing_bertpre_registers_its_classes_without_importing_transformers(tmp_path: Path) -> None:

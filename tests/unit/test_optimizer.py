@@ -73,9 +73,10 @@ def test_muon_has_its_own_weight_decay() -> None:
 
 
 def after_muon(build: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> list[torch.Tensor]:
-    """A wide, a tall and a square matrix after five steps on fixed gradients."""
+    """Wide, tall and square matrices, two of each shape, after five steps on fixed gradients."""
     generator = torch.Generator().manual_seed(0)
-    weights = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((8, 24), (24, 8), (16, 16))]
+    shapes = ((8, 24), (24, 8), (16, 16)) * 2
+    weights = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
     optimizer = build(weights)
     for _ in range(5):
         for weight in weights:
@@ -162,6 +163,29 @@ def test_lamb_follows_the_papers_algorithm() -> None:
         expected[name] = value
     torch.testing.assert_close(weight.data.double(), expected["weight"], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(offset.data.double(), expected["offset"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["lamb", "muon"])
+def test_weights_of_one_shape_do_not_affect_each_other(name: str) -> None:
+    """Updated together or alone they are the same, also where one gets its first gradient later."""
+
+    def build(weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if name == "muon":
+            return Muon(weights, lr=0.02, weight_decay=0.1, dtype=torch.float32)
+        return Lamb([{"params": weights, "weight_decay": 0.1}], lr=0.01)
+
+    together, alone = ([nn.Parameter(torch.eye(3) * scale) for scale in (1.0, 2.0, 3.0)] for _ in range(2))
+    optimizers = [build(together), *(build([weight]) for weight in alone)]
+    generator = torch.Generator().manual_seed(0)
+    for step in range(3):
+        for number, pair in enumerate(zip(together, alone, strict=True)):
+            gradient = torch.randn(3, 3, generator=generator) * 10**number
+            for weight in pair:
+                weight.grad = gradient.clone() if step or number != 1 else None
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one.data, other.data, rtol=0, atol=1e-6)
 
 
 def test_lamb_moves_a_weight_of_zeros() -> None:

@@ -1,5 +1,6 @@
 """What depends on the machine: precision, determinism, its peak rate, a compiler, and when compiling pays."""
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from bertpre.runtime import (
     peak_flops,
     set_deterministic,
     start_accelerator,
+    trust_instruction_sets,
 )
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -139,3 +141,13 @@ def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypat
     assert clean and not clean.endswith("+")
     (tmp_path / "file").write_text("two")
     assert runtime.commit() == f"{clean}+"
+
+
+@pytest.mark.parametrize("of_user", [None, False])
+def test_the_processors_instruction_sets_are_trusted_unless_the_user_says_otherwise(of_user: bool | None) -> None:
+    from torch._inductor import config
+
+    on_linux = sys.platform == "linux" and platform.machine() == "x86_64"
+    with config.patch({"cpp.vec_isa_ok": of_user}):
+        trust_instruction_sets()
+        assert config.cpp.vec_isa_ok is (True if of_user is None and on_linux else of_user)

@@ -24,10 +24,10 @@ from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skip
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.schedule import lr_at
-from bertpre.training.step import Arithmetic
+from bertpre.training.step import Arithmetic, parts_to_compile
 from bertpre.training.trainer import Remedies, Trainer
 from tests.helpers import copy_run, read_metrics, tree_hash
-from tests.toys import LENGTH, ROWS, ToyModel, ToyOutput, ToySource, toy_trainer
+from tests.toys import LENGTH, ROWS, WIDTH, ToyModel, ToyOutput, ToySource, toy_trainer
 
 
 def recipe_of(run: Path, output_dir: Path, *overrides: str) -> Recipe:
@@ -297,10 +297,13 @@ def test_the_steps_use_the_programs_that_the_dry_run_compiled(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("kind", ["none", "nsp"])
-def test_pretraining_compiles_one_program_for_each_phase(
+def test_pretraining_compiles_one_program_for_each_layer_and_phase(
     kind: str, tiny_modern_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch without an attention mask among others with one, or the other way round, would need another."""
+    """A batch without an attention mask among others with one, or the other way round, would need another.
+
+    The two layers differ: the first has no norm before attention.
+    """
     compiled: list[int] = []
     original = torch.nn.Module.compile
 
@@ -313,7 +316,56 @@ def test_pretraining_compiles_one_program_for_each_phase(
     recipe = recipe_of(tiny_modern_run, tmp_path / "run", f"pairs.kind={kind}", "training.compile=true")
     prepare(recipe)
     pretrain(recipe)
-    assert len(compiled) == 2
+    assert len(compiled) == 4
+
+
+class ToyLayer(torch.nn.Module):
+    """One of several equal layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return states + self.dense(states).tanh()
+
+
+class LayeredModel(ToyModel):
+    """The toy model with three layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(ToyLayer() for _ in range(3))
+        self.embeddings = torch.nn.Sequential(self.embeddings, *self.layers)
+
+
+def test_equal_layers_share_one_program_and_evaluation_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[int] = []
+    original = torch.nn.Module.compile
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., Any]:
+        compiled.append(len(source.asked))  # 0 during the dry run
+        return graph.forward
+
+    def measure(step: int) -> dict[str, float]:
+        batch = source.largest()[0]
+        with torch.no_grad():
+            return {"loss": float(model.forward(**batch, num_items_in_batch=torch.ones(())).loss)}
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, dynamic: original(self, backend=backend))
+    source, model = ToySource(micro_batches=2), LayeredModel()
+    toy_trainer(tmp_path, 4, source, every=2, measure=measure, model=model, arithmetic=Arithmetic(compile=True)).train()
+    assert compiled == [0]
+
+
+def test_shapes_that_change_are_compiled_as_one_program() -> None:
+    model = LayeredModel()
+    assert parts_to_compile(model, dynamic_shapes=False) == list(model.layers)
+    assert parts_to_compile(model, dynamic_shapes=True) == [model]
+    assert [type(part) for part in parts_to_compile(ToyModel(), dynamic_shapes=False)] == [ToyModel]
 
 
 def test_start_up_is_not_part_of_the_warm_up(tmp_path: Path) -> None:
