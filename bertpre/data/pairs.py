@@ -48,12 +48,11 @@ def plan_pairs(
     sentences are gathered up to a target length (with probability `short_seq_prob` a random shorter one) and split in
     two at a random sentence; with probability `random_next_prob` the second part is replaced by text from another
     document and its sentences are put back for the next pair; tokens beyond `max_length` are cut from either end.
-    Five differences keep the label out of the form, or waste less:
+    Four differences keep the label out of the form, or waste less:
     - A random segment B is the true next of another pair and has the length of the one that it replaces. Google's fills
       the pair with sentences from anywhere.
     - A sentence that is left alone at the end of its document has no true next. It gets a random one, so that the row
       is full, but no label (IGNORE_INDEX). Google labels it random.
-    - Where the document ends before the target length, segment A begins earlier, with sentences of the pair before.
     - Two sentences are gathered where the document has two, however long the first.
     - The short target is drawn for each pair, not for each document, so that a document is not cut up as a whole.
 
@@ -94,9 +93,6 @@ def plan_whole_sentences(
             sentence = stop if labels[-1] == 0 else cut  # the sentences after A are put back
     owner, begin, cuts, stops, targets = np.array(rows, dtype=np.int64).T
     label, is_alone = np.array(labels), cuts == stops
-    # Where the document ends before the target, A begins earlier: the same text again trains more than padding.
-    filled = np.searchsorted(sentences, sentences[stops] - targets, side="right") - 1
-    begin = np.where(is_alone, begin, np.clip(filled, documents[owner], begin))
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], label])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
     wanted = np.where(is_alone, targets - (sentences[stops] - sentences[begin]), sentences[stops] - sentences[cuts])

@@ -92,22 +92,6 @@ def test_every_token_is_new_in_exactly_one_first_or_true_next_segment(
 
 
 @modest
-@given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
-def test_the_last_pairs_of_a_document_begin_no_earlier_than_they_must(
-    lengths: Lengths, max_length: int, seed: int
-) -> None:
-    shard, room, seen = shard_of(lengths), max_length - 3, 0
-    begins = shard.sentences[shard.documents].tolist()
-    for a_start, a_end, _, b_end, label in untruncated(lengths, max_length, seed, 0.0, 0.5).tolist():
-        if label == 0 and b_end - a_start < room:  # all that there is of its document
-            assert a_start in begins and b_end in begins
-        if label == 0 and a_start < seen:
-            second_sentence = shard.sentences[np.searchsorted(shard.sentences, a_start) + 1]
-            assert b_end in begins and b_end - second_sentence < room
-        seen = b_end if label == 0 else a_end
-
-
-@modest
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99), PROBABILITIES, PROBABILITIES)
 def test_a_pair_has_a_label_unless_segment_a_ends_its_document(
     lengths: Lengths, max_length: int, seed: int, short: float, random_next: float
