@@ -225,11 +225,11 @@ def balanced(lengths: np.ndarray, marks: np.ndarray, generator: random.Random) -
 def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, generator: random.Random) -> np.ndarray:
     """Fill rows with consecutive tokens, across sentences and documents.
 
-    FULL-SENTENCES of Liu et al. 2019, section 4.2, but a sentence that does not fit is cut and goes on in the next row,
-    so every row is full: [CLS], tokens, a [SEP] after each document that ends before the row, and [SEP]. Segment B is
-    empty and there is no label. The first row begins at a random token, so that every epoch cuts elsewhere. What lies
-    before it, and what fills no row after the last one, is left out: less than a row each. Of a shard with less text
-    than one row, a short row holds all there is. Arguments and result as in `plan_pairs`.
+    FULL-SENTENCES of Liu et al. 2019, section 4.2, but a sentence that does not fit is cut and continues in the next
+    row, so every row is full: [CLS], tokens, a [SEP] after each document that ends before the row, and [SEP]. Segment B
+    is empty and there is no label. The first row begins at a random token, so that every epoch cuts elsewhere. What
+    lies before it, and what fills no row after the last one, is left out: less than a row each. Of a shard with less
+    text than one row, a short row holds all there is. Arguments and result as in `plan_pairs`.
     """
     capacity, begins = max_length - 2, sentences[documents].tolist()
     # The slot of each document's first token, if all tokens lay in one row with a [SEP] between documents.

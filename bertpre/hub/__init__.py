@@ -1,1 +1,1 @@
-"""The Hugging Face Hub: what a run gives away, one commit for it, and pushing while a training goes on."""
+"""The Hugging Face Hub: what a run gives away, one commit for it, and pushing while a model trains."""

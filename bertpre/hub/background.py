@@ -1,4 +1,4 @@
-"""Pushing while a training goes on: a process of its own uploads, and the training never waits for it or fails with it.
+"""Pushing while a model trains: a process of its own uploads, and the training never waits for it or fails with it.
 
 `python -m bertpre.hub.background MODEL RUN_DIR STEP` uploads the encoder in the folder MODEL as the recipe's `hub`
 section says.
@@ -92,7 +92,7 @@ class BackgroundPush:
         shutil.rmtree(self.model, ignore_errors=True)
         lines = self.log.read_text(errors="replace").strip().splitlines() or ["it was stopped"]
         if status:
-            console.show(f"push: failed, and the training goes on: {lines[-1]} (more in {self.log})")
+            console.show(f"push: failed, and the training continues: {lines[-1]} (more in {self.log})")
         else:
             console.say(lines[0])
 

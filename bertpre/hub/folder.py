@@ -21,7 +21,8 @@ from bertpre.run_directory import load_run, read_manifest, read_results
 from bertpre.training.checkpoint import FILES, read_state
 
 WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # stages that these leave out
-TEXTS = ("fillings", "mistakes")  # results that quote the corpus or the labelled texts, which may be private
+# Results that quote the corpus or the labelled texts, which may be private, or a path, which the recipe has without it.
+PRIVATE = ("fillings", "mistakes", "unknown_words", "init")
 
 
 def write_run(
@@ -70,11 +71,11 @@ def describe(
     recipe = load_run(run)[1]
     write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, license, revision)
     write_text(folder / "recipe.yaml", to_yaml(without_local_paths(recipe)))
-    write_text(folder / "results.json", json.dumps(without_texts(results), indent=2) + "\n")
+    write_text(folder / "results.json", json.dumps(public_results(results), indent=2) + "\n")
 
 
-def without_texts(results: Any) -> Any:
-    """Results without the texts that they quote."""
+def public_results(results: Any) -> Any:
+    """Results without the texts and paths that they quote."""
     if isinstance(results, dict):
-        return {key: without_texts(value) for key, value in results.items() if key not in TEXTS}
+        return {key: public_results(value) for key, value in results.items() if key not in PRIVATE}
     return results

@@ -18,6 +18,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.commands.push import push
 from bertpre.errors import UserError
 from bertpre.files import file_checksum
+from bertpre.hub.folder import public_results
 from bertpre.hub.upload import explained_errors
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
@@ -74,6 +75,14 @@ def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
     assert len(blocks) == 2
     done = in_own_process(STRANGER + "\n".join(blocks), hub, tmp_path)
     assert "'sequence'" in done and "tive'" in done
+
+
+def test_results_are_pushed_without_texts_and_paths() -> None:
+    evaluated = {"accuracy": 0.9, "mistakes": [{"text": "secret"}]}
+    prepared = {"tokens": 7, "unknown_words": {"secret": 3}}
+    results = {"prepare": prepared, "finetune": {"init": "/home/secret/run", "seed": 0}, "evaluate": evaluated}
+    expected = {"prepare": {"tokens": 7}, "finetune": {"seed": 0}, "evaluate": {"accuracy": 0.9}}
+    assert public_results(results) == expected
 
 
 def test_what_was_pushed_computes_the_same_where_bertpre_is_missing(
@@ -314,7 +323,7 @@ def test_training_ends_well_where_the_hub_is_away(
     overrides = [f"output_dir={run}", "hub.repo_id=someone/tiny", "hub.push_every=9"]
     pretrain(load_recipe(str(run / "recipe.yaml"), overrides))
     said = capsys.readouterr().out
-    assert "push: failed, and the training goes on: the Hub refused 'someone/tiny': 503" in said
+    assert "push: failed, and the training continues: the Hub refused 'someone/tiny': 503" in said
     assert f"push it later with `bertpre push {run} someone/tiny`" in said and not hub.repositories
     assert weights_of(run) == weights_of(tiny_run)
 

@@ -119,7 +119,7 @@ def test_a_run_killed_between_its_data_and_its_results_resumes(tiny_run: Path, t
 
 
 class Killed(BaseException):
-    """Ends a training between two steps without a word, as a kill does."""
+    """Ends a training between two steps silently, as a kill does."""
 
 
 def fine_tuned(recipe: Recipe, save_at: int, end_at: int, end: Callable[[], object]) -> None:
