@@ -22,6 +22,7 @@ from bertpre.model import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.recipe import load_recipe
 from bertpre.runtime import choose_dtype, cpu_name
+from bertpre.training.step import parts_to_compile
 
 BATCH_SIZE, ROUNDS = 64, 3
 
@@ -44,7 +45,8 @@ def main(texts: int) -> None:
     config = BertPreConfig(**recipe.model.model_dump(), vocab_size=recipe.tokenizer.vocab_size, num_labels=2)
     model = BertPreForSequenceClassification(config).eval().to(dtype)
     compiled = copy.deepcopy(model)
-    compiled.compile(dynamic=True)
+    for part in parts_to_compile(compiled):
+        part.compile(dynamic=True)
     drawn = np.random.default_rng(0).lognormal(5.4, 0.65, texts).astype(int) + 20
     lengths = np.sort(np.minimum(drawn, 512))
     ways = {

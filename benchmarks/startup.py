@@ -50,7 +50,7 @@ def build(way: str, shape: str) -> Callable[[], None]:
     master = BertPreForPreTraining(BertPreConfig(**sizes)).train()
     master.set_attn_implementation("eager")
     model = WorkingCopy(master, torch.bfloat16).model
-    parts = {"whole": [model], "layers": parts_to_compile(model, dynamic_shapes=False), "uncompiled": []}[way]
+    parts = {"whole": [model], "layers": parts_to_compile(model), "uncompiled": []}[way]
     for part in parts:
         part.compile(dynamic=False)
     batch = random_batch(rows, LENGTH, sizes["vocab_size"], MASKED_SHARE)

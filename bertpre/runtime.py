@@ -147,8 +147,9 @@ def trust_instruction_sets() -> None:
         config.cpp.vec_isa_ok = True
 
 
-# FLOPs of about four minutes of training: on 2 cores that multiply bf16 (measured), on one large GPU (estimated).
-FOUR_MINUTES = {"cpu": 3e13, "cuda": 3e16}
+# From how many FLOPs on compiling pays: on 2 cores that multiply bf16 (measured, benchmarks/finetune_step.py), on one
+# large GPU (a guess).
+WORTH_COMPILING = {"cpu": 1.5e13, "cuda": 3e16}
 
 
 def choose_deterministic(setting: str | bool, device: torch.device) -> bool:
@@ -172,11 +173,12 @@ def set_deterministic(enabled: bool) -> None:
 
 
 def is_worth_compiling(flops: float, device: torch.device) -> bool:
-    """Whether training takes long enough to compile: compiling costs a minute or two and saves about a quarter.
+    """Whether a model computes so much that compiling its layers saves more time than it takes.
 
-    `flops` is of the whole training. The limit is fixed per kind of device, so every process and every run agree.
+    On a CPU a pass takes 0.4 of the time then. `flops` is of the whole work, 2 (reading) or 6 (training) for each
+    weight and token. The limit is fixed per kind of device, so every process and every run agree.
     """
-    return flops > FOUR_MINUTES.get(device.type, 0.0)
+    return flops > WORTH_COMPILING.get(device.type, 0.0)
 
 
 # FLOP/s of dense matrix products in bf16 (fp16 on GPUs without bf16), from NVIDIA's data sheets. The first key that is

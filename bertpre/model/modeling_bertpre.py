@@ -415,13 +415,14 @@ class BertPreTaskModel(BertPrePreTrainedModel):
         self.classifier.init_role = "classifier"
         self.post_init()
 
-    def pool(self, outputs: BaseModelOutputWithPooling, attention_mask: Tensor | None) -> Tensor:
+    def pool(self, outputs: BertPreModelOutput, attention_mask: Tensor | None) -> Tensor:
         """One vector per sequence, (B, E): the pooler's, or in "modern" [CLS] or the mean by `classifier_pooling`."""
         if self.config.architecture == "bert":
             return outputs.pooler_output
-        hidden_states = outputs.last_hidden_state  # (B, S, E)
-        is_cls = self.config.classifier_pooling == "cls"
-        return hidden_states[:, 0] if is_cls else mean_pool(hidden_states, attention_mask)
+        if self.config.classifier_pooling == "mean":
+            return mean_pool(outputs.last_hidden_state, attention_mask)
+        states = outputs.last_hidden_state if outputs.read_states is None else outputs.read_states
+        return states[:, 0]
 
     def classify(self, hidden_states: Tensor) -> Tensor:
         """Logits (..., C) of tokens (B, S, E) or pooled sequences (B, E)."""
@@ -449,7 +450,13 @@ class BertPreForSequenceClassification(BertPreTaskModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Classify sequences, logits (B, C); `labels` are (B,), or (B, C) for multi-label or multi-target problems."""
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        rows = inputs_embeds if input_ids is None else input_ids
+        reads_cls = self.config.architecture == "bert" or self.config.classifier_pooling == "cls"
+        read_positions = None
+        if reads_cls and self.training and rows is not None:  # in evaluation as stock models compute, to the last bit
+            read_positions = torch.zeros(rows.shape[0], 1, dtype=torch.long, device=rows.device)
+        outputs = self.bert(*inputs, read_positions=read_positions, **kwargs)
         logits = self.classify(self.pool(outputs, attention_mask))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(

@@ -53,7 +53,7 @@ class TrainingStep:
         self.is_compiled, self.must_compile = arithmetic.compile, arithmetic.must_compile
         if self.is_compiled:
             trust_instruction_sets()
-            for part in parts_to_compile(self.working.model, arithmetic.dynamic_shapes):
+            for part in parts_to_compile(self.working.model):
                 part.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)
         loss_scale = LossScale(arithmetic.dtype == torch.float16)
@@ -128,13 +128,13 @@ class TrainingStep:
         return torch.empty(2 * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device)
 
 
-def parts_to_compile(model: nn.Module, dynamic_shapes: bool) -> list[nn.Module]:
+def parts_to_compile(model: nn.Module) -> list[nn.Module]:
     """The modules that are compiled, each on its own: the layers, or the whole model.
 
     The layers, which stand in a `ModuleList`, share their programs. A CPU compiles these in 0.62 of the time; a step
-    takes 0.87 to 1.03 of the time (benchmarks/startup.py). What lies around them stays uncompiled. On GPUs, and for
-    lengths that change, this has not been measured.
+    takes 0.87 to 1.03 of the time (benchmarks/startup.py), with lengths that change 0.54
+    (benchmarks/finetune_step.py). What lies around them stays uncompiled. On GPUs this has not been measured.
     """
     layers = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
     on_cpu = next(model.parameters()).device.type == "cpu"
-    return layers if layers and on_cpu and not dynamic_shapes else [model]
+    return layers if layers and on_cpu else [model]

@@ -1,5 +1,6 @@
 """A classifier's outputs: in the order of the examples, one for each word, numbers in fp32."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,3 +61,32 @@ def test_every_word_that_is_read_has_an_output(max_length: int) -> None:
     read = [min(len(text.split()), max_length - 2) for text in TEXTS]
     assert [row.shape for row in outputs] == [(count, 2) for count in read]
     assert [len(row) for row in labels] == read
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_long_readings_are_compiled_and_give_the_same_outputs(
+    works: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    classifier = classifier_for("classification", BertForSequenceClassification, 3, precision="fp32")
+    examples, programs, original = examples_of(TEXTS, labels=np.zeros(4)), [], torch.nn.Module.compile
+    expected = classifier.predict(examples)
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Any:
+        programs.append(graph)
+        if not works:
+            raise RuntimeError("no such processor")
+        return graph
+
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, dynamic: original(self, backend=backend))
+    monkeypatch.setattr("bertpre.finetuning.inference.can_compile", lambda _: True)
+    monkeypatch.setattr("bertpre.finetuning.inference.is_worth_compiling", lambda flops, _: flops > 0)
+    torch._dynamo.reset()
+    try:
+        np.testing.assert_allclose(classifier.predict(examples), expected, atol=1e-6)
+        assert programs and ("reading continues without it" in caplog.text) == (not works)
+        programs.clear()
+        np.testing.assert_array_equal(replace(classifier, compile=False).predict(examples), expected)
+        assert not programs
+        assert classifier.model.bert.encoder.layer[0]._compiled_call_impl is None  # a copy was compiled
+    finally:
+        torch.compiler.set_stance("default")

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AttentionInterface
 
-from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining
+from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.build import freeze_pair_head
 from tests.parity.test_attention import varlen_attention
@@ -105,6 +105,28 @@ def test_masked_language_models_read_the_masked_positions() -> None:
     inputs = batch(pairs=False)
     assert computed_positions(model, inputs) == [SEQUENCE, SLOTS]
     torch.testing.assert_close(model(**inputs).loss, model(**with_full_labels(inputs)).loss, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pooling", "last"), [("bert", "cls", 2), ("modern", "cls", 1), ("modern", "mean", SEQUENCE)]
+)
+@kernels
+def test_classifiers_train_on_the_state_that_they_read(architecture: str, pooling: str, last: int, kernel: str) -> None:
+    config = build(architecture, pairs=False).config
+    config.classifier_pooling = pooling
+    model = BertPreForSequenceClassification(config)
+    model.set_attn_implementation(kernel)
+    inputs = {name: batch(pairs=False)[name] for name in ("input_ids", "attention_mask")}
+    inputs["labels"] = torch.tensor([0, 1, 1])
+    gradients = []
+    for training in (False, True):  # in evaluation the last layer computes all positions; there is no dropout
+        model.train(training).zero_grad()
+        model(**inputs).loss.backward()
+        gradients.append({name: weight.grad.clone() for name, weight in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-5, atol=1e-6)
+    assert computed_positions(model.eval(), inputs) == [SEQUENCE, SEQUENCE]
+    assert computed_positions(model.train(), inputs)[-1] == last
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])

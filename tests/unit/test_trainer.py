@@ -361,11 +361,10 @@ def test_equal_layers_share_one_program_and_evaluation_has_none(
     assert compiled == [0]
 
 
-def test_shapes_that_change_are_compiled_as_one_program() -> None:
+def test_a_model_without_layers_is_compiled_as_a_whole() -> None:
     model = LayeredModel()
-    assert parts_to_compile(model, dynamic_shapes=False) == list(model.layers)
-    assert parts_to_compile(model, dynamic_shapes=True) == [model]
-    assert [type(part) for part in parts_to_compile(ToyModel(), dynamic_shapes=False)] == [ToyModel]
+    assert parts_to_compile(model) == list(model.layers)
+    assert [type(part) for part in parts_to_compile(ToyModel())] == [ToyModel]
 
 
 def test_start_up_is_not_part_of_the_warm_up(tmp_path: Path) -> None:
