@@ -4,7 +4,8 @@ python benchmarks/optimizer_ops.py [SHAPE] [ROUNDS]        (default: mini, 5 rou
 
 Of BERT of two sizes in bf16 with random gradients: gradients to fp32, clipping, the optimizers, weights to bf16. An
 operation is what Python hands to torch: on a GPU about one kernel, where a list of tensors counts once. `muon_loop` is
-torch's own Muon, which updates one matrix after the other. The variants take turns, medians are reported.
+torch's own Muon, which updates one matrix after the other. `_guarded` is the update on a GPU, whose optimizers skip a
+step themselves where its gradient is not finite. The variants take turns, medians are reported.
 """
 
 import json
@@ -25,7 +26,7 @@ from bertpre.runtime import keep_freed_memory
 from bertpre.training.optimizer import Muon, build_optimizers
 from bertpre.training.precision import WorkingCopy
 
-VARIANTS = ("adamw", "lamb", "muon", "muon_loop")
+VARIANTS = ("adamw", "lamb", "muon", "muon_loop", "adamw_guarded", "lamb_guarded", "muon_guarded")
 
 
 class CountOperations(TorchDispatchMode):
@@ -44,7 +45,8 @@ class Part:
     def __init__(self, name: str, sizes: dict[str, int]) -> None:
         self.master = BertPreForPreTraining(BertPreConfig(**sizes))
         self.working = WorkingCopy(self.master, torch.bfloat16)
-        self.optimizers = build_optimizers(self.master, name.removesuffix("_loop"), 1e-3, 0.01)
+        self.is_guarded = name.endswith("_guarded")
+        self.optimizers = build_optimizers(self.master, name.partition("_")[0], 1e-3, 0.01)
         if name == "muon_loop":
             (group,) = self.optimizers.pop().param_groups
             settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
@@ -60,8 +62,10 @@ class Part:
         start = time.perf_counter()
         with operations or torch.enable_grad():
             self.working.collect_gradients()
-            nn.utils.clip_grad_norm_(self.master.parameters(), 1.0)
+            norm = nn.utils.clip_grad_norm_(self.master.parameters(), 1.0)
+            found_inf = norm.isfinite().logical_not().float() if self.is_guarded else None
             for optimizer in self.optimizers:
+                optimizer.found_inf = found_inf
                 optimizer.step()
                 optimizer.zero_grad()
             self.working.update()

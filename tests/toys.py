@@ -94,6 +94,7 @@ def toy_trainer(
     arithmetic: Arithmetic = Arithmetic(),  # noqa: B008 - frozen
     measure: Callable[[int], dict[str, Any]] | None = None,
     model: ToyModel | None = None,
+    optimizer: str = "adamw",
     **others: Any,  # noqa: ANN401
 ) -> Trainer:
     """A trainer whose checkpoints and `metrics.jsonl` are in `folder`."""
@@ -102,7 +103,7 @@ def toy_trainer(
     return Trainer(
         accelerator=Accelerator(cpu=True),
         model=model,
-        optimizers=build_optimizers(model, "adamw", 1e-2, 0.01),
+        optimizers=build_optimizers(model, optimizer, 1e-2, 0.01),
         source=source or ToySource(),
         objective=ToyObjective(),
         duration=Duration(max_steps, budget_seconds),

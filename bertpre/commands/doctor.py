@@ -66,7 +66,7 @@ def doctor(recipe: Recipe) -> None:
     try:
         report("rehearsal", rehearsal_lines(recipe, trainer))
     except NonFiniteGradient as error:
-        print(f"  ! the gradient of step {error.step} is not finite: lower training.learning_rate or use fp32")
+        print(f"  ! {error}: lower training.learning_rate or use fp32")
 
 
 def report(title: str, lines: Iterable[str]) -> None:

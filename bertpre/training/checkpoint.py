@@ -140,13 +140,13 @@ def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
 
 
 def read_skipped(folder: Path) -> dict[int, list[str]]:
-    """The steps that are skipped because their gradient was not finite, with the documents of each."""
+    """The steps that are left out since their gradients were not finite, with the documents of each."""
     file = folder / SKIPPED
     return {int(step): documents for step, documents in json.loads(file.read_text()).items()} if file.exists() else {}
 
 
 def write_skipped(folder: Path, skipped: dict[int, list[str]]) -> None:
-    """Remember the steps to skip, before the training goes back for the first time."""
+    """Remember the steps to leave out, before the training goes back for the first time."""
     write_text(folder / SKIPPED, json.dumps(skipped, indent=2) + "\n")
 
 

@@ -1,8 +1,9 @@
-"""Gradients that are not finite: found before they do harm, and their steps left out."""
+"""Gradients that are not finite: their steps are skipped, and several in a row are an error."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import nn
@@ -10,28 +11,44 @@ from torch import nn
 from bertpre.training.precision import LossScale
 from bertpre.training.sharding import gather_full
 
-MAX_SKIPPED = 5  # steps; more than a few bad ones mean that the training itself is unsound
+MAX_IN_A_ROW = 5  # steps; a bad text spoils one or two, so more mean that the weights or the device are at fault
+MAX_LEFT_OUT = 5  # steps; more than a few mean that the training itself is unsound
 
 
 class NonFiniteGradient(Exception):
-    """The gradient of a step is not finite; `documents` names the documents that the step's examples came from."""
+    """Training cannot go on: gradients are not finite; `documents` names, by step, what their examples came from."""
 
-    def __init__(self, step: int, documents: Callable[[], list[str]]) -> None:
-        super().__init__(step)
-        self.step, self.documents = step, documents
+    def __init__(self, documents: dict[int, list[str]]) -> None:
+        super().__init__(*documents)
+        self.documents = documents
+
+    def __str__(self) -> str:
+        return not_finite(self.documents)
+
+
+def not_finite(documents: dict[int, list[str]]) -> str:
+    """That the gradients of some steps are not finite, in words, with the first few of their documents."""
+    steps, names = ", ".join(map(str, documents)), list(dict.fromkeys(chain.from_iterable(documents.values())))
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    which = f"the gradients of steps {steps} are" if len(documents) > 1 else f"the gradient of step {steps} is"
+    whose = "their texts" if len(documents) > 1 else "its text"
+    return f"{which} not finite" + (f" ({whose}: {shown})" if shown else "")
 
 
 @dataclass
 class GradientGuard:
-    """Clips gradients and checks their norms: before each update, or only every so often where a check is expensive.
+    """Clips gradients and counts the steps whose gradient is not finite.
 
-    On a GPU each check makes the CPU wait, so norms are collected there and checked together.
+    Such a step changes neither weights nor optimizers. On a CPU it is known at once. On a GPU to ask would make the CPU
+    wait: there the optimizers skip the step themselves, and norms are collected and read together.
     """
 
     max_grad_norm: float
     loss_scale: LossScale
     checks_each_step: bool = True
-    skipped: dict[int, list[str]] = field(default_factory=dict)  # steps that are left out, with their documents
+    max_in_a_row: int = MAX_IN_A_ROW
+    row: dict[int, list[str]] = field(default_factory=dict)  # the steps skipped since the last good one, with documents
+    left_out: dict[int, list[str]] = field(default_factory=dict)  # steps that are not even tried again
     unchecked: list[tuple[int, Callable[[], list[str]], torch.Tensor]] = field(default_factory=list)
 
     def clip(self, model: nn.Module, step: int, documents: Callable[[], list[str]]) -> torch.Tensor:
@@ -40,30 +57,36 @@ class GradientGuard:
         self.unchecked.append((step, documents, grad_norm))
         return grad_norm
 
-    def allows_update(self) -> bool:
-        """Whether the optimizers may use the gradients; False only where fp16 overflowed, which is normal."""
-        return not self.checks_each_step or self.check()
-
-    def check(self) -> bool:
-        """Check all gradients since the last check; returns False where fp16 overflowed.
-
-        Raises NonFiniteGradient where one is not finite for another reason.
-        """
+    def check(self) -> dict[int, list[str]]:
+        """The steps skipped since the last check, up to one that makes the row too long; waits for a GPU."""
         unchecked, self.unchecked = self.unchecked, []
         norms = torch.stack([norm for *_, norm in unchecked]).tolist() if unchecked else []
+        skipped = {}
         for (step, documents, _), norm in zip(unchecked, norms, strict=True):
             is_finite = math.isfinite(norm)
             if self.loss_scale.enabled:
                 self.loss_scale.update(is_finite)
-                if not is_finite and self.loss_scale.value >= LossScale.LEAST:
-                    return False
-            if not is_finite:
-                raise NonFiniteGradient(step, documents)
-        return True
+            if is_finite:
+                self.row = {}
+                continue
+            skipped[step] = self.row[step] = documents()
+            if self.is_row_too_long:
+                break
+        return skipped
 
-    def skip(self, step: int, documents: list[str]) -> bool:
-        """Leave a step out from here on; returns False where too many are left out already."""
-        if len(self.skipped) >= MAX_SKIPPED:
+    @property
+    def is_overflow(self) -> bool:
+        """Whether fp16's loss scale explains a gradient that is not finite; then that is normal."""
+        return self.loss_scale.enabled and self.loss_scale.value >= LossScale.LEAST
+
+    @property
+    def is_row_too_long(self) -> bool:
+        """Whether so many steps in a row were skipped that training must not go on like this."""
+        return len(self.row) >= self.max_in_a_row and not self.is_overflow
+
+    def leave_out(self, steps: dict[int, list[str]]) -> bool:
+        """Do not even try some steps from here on; returns False where too many are left out already."""
+        if len(self.left_out) >= MAX_LEFT_OUT:
             return False
-        self.skipped[step] = documents
+        self.left_out |= steps
         return True

@@ -87,6 +87,8 @@ class ShapeByShape(torch.optim.Optimizer):
     One shape at a time, because temporary copies of all weights together would take as much memory as the model.
     """
 
+    found_inf: Tensor | None = None  # on the device, 1 where the step must not change anything; torch's own name for it
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         """Update all weights that have a gradient."""
@@ -102,6 +104,17 @@ class ShapeByShape(torch.optim.Optimizer):
         """Update some weights of a group; they have one shape."""
         raise NotImplementedError
 
+    def unless_skipped(self, value: Any, otherwise: Any) -> Any:  # noqa: ANN401 - tensors or numbers
+        """`value`, or `otherwise` where the step is skipped; the device chooses, and the CPU does not wait for it."""
+        return value if self.found_inf is None else torch.where(self.found_inf == 0, value, otherwise)
+
+    def each_unless_skipped(self, values: list[Tensor], otherwise: list[Tensor] | float) -> list[Tensor]:
+        """The same for each of several tensors of one shape."""
+        if self.found_inf is None:
+            return values
+        others = torch.stack(otherwise) if isinstance(otherwise, list) else otherwise
+        return list(self.unless_skipped(torch.stack(values), others).unbind())
+
 
 class Muon(ShapeByShape, torch.optim.Muon):
     """torch's Muon, with the orthogonalisation in a chosen type, and of all matrices of one shape together.
@@ -116,15 +129,17 @@ class Muon(ShapeByShape, torch.optim.Muon):
 
     def update(self, weights: list[Tensor], group: dict) -> None:
         """Update matrices of one shape: Nesterov momentum, orthogonalised, times the rate that fits the shape."""
-        gradients, (rows, columns) = gradients_of(weights), weights[0].shape
+        rows, columns = weights[0].shape
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight]["momentum_buffer"] = torch.zeros_like(weight.grad)
         buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
+        gradients = self.each_unless_skipped(gradients_of(weights), buffers)  # towards itself a buffer does not move
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         directions = torch.stack(torch._foreach_lerp(gradients, buffers, group["momentum"])).to(self.dtype)
         directions = orthogonalise(directions, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+        directions = self.unless_skipped(directions, 0.0)
+        torch._foreach_mul_(weights, self.unless_skipped(1 - group["lr"] * group["weight_decay"], 1.0))
         rate = group["lr"] * max(1, rows / columns) ** 0.5
         torch._foreach_add_(weights, list(directions.unbind()), alpha=-rate)
 
@@ -144,13 +159,16 @@ def orthogonalise(matrices: Tensor, coefficients: tuple[float, float, float], st
 class Lamb(ShapeByShape):
     """Adam whose step for each weight has the norm of that weight, times the rate (You et al. 2020, algorithm 2).
 
-    Groups without decay (biases and normalisations) take Adam's step unchanged, as in the authors' code.
+    Groups without decay (biases and normalisations) take Adam's step unchanged, as in the authors' code. Steps are
+    counted on the device, because only the device knows whether one is skipped.
     """
 
     def __init__(
         self, params: list[dict], lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+        # capturable: torch then restores the counts of steps to the device.
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "capturable": True}
+        super().__init__(params, defaults)
 
     def update(self, weights: list[Tensor], group: dict) -> None:
         """Update weights of one shape."""
@@ -160,6 +178,7 @@ class Lamb(ShapeByShape):
             lengths, sizes = (torch.stack(torch._foreach_norm(tensors)) for tensors in (directions, weights))
             trusts = torch.where((lengths > 0) & (sizes > 0), sizes / lengths, 1.0)
             torch._foreach_mul_(directions, list(trusts.unbind()))
+        directions = self.each_unless_skipped(directions, 0.0)
         torch._foreach_sub_(weights, directions, alpha=group["lr"])
 
     def adam_directions(self, weights: list[Tensor], group: dict) -> list[Tensor]:
@@ -168,17 +187,20 @@ class Lamb(ShapeByShape):
         for weight in weights:
             if not self.state[weight]:
                 moments = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
-                self.state[weight] |= {"step": torch.zeros(())} | moments
+                self.state[weight] |= {"step": torch.zeros((), device=weight.device)} | moments
         names = ("step", "exp_avg", "exp_avg_sq")
         counts, means, squares = ([self.state[weight][name] for weight in weights] for name in names)
-        torch._foreach_add_(counts, 1)
-        numbers = [float(count) for count in counts]
-        torch._foreach_lerp_(means, gradients, 1 - beta1)
-        torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), 1 - beta2)
-        scales = torch._foreach_div(squares, [1 - beta2**number for number in numbers])
+        one = torch.ones_like(counts[0])  # given a single tensor, _foreach_add_ reads its value
+        torch._foreach_add_(counts, [self.unless_skipped(one, 0.0)] * len(counts))
+        numbers = torch.stack(counts).double()
+        # Moved towards themselves, the moments stay as they are.
+        products = torch._foreach_mul(gradients, gradients)
+        torch._foreach_lerp_(means, self.each_unless_skipped(gradients, means), 1 - beta1)
+        torch._foreach_lerp_(squares, self.each_unless_skipped(products, squares), 1 - beta2)
+        scales = torch._foreach_div(squares, list((1 - beta2**numbers).float().unbind()))
         torch._foreach_sqrt_(scales)
         torch._foreach_add_(scales, group["eps"])
-        directions = torch._foreach_div(means, [1 - beta1**number for number in numbers])
+        directions = torch._foreach_div(means, list((1 - beta1**numbers).float().unbind()))
         torch._foreach_div_(directions, scales)
         return directions
 

@@ -81,12 +81,22 @@ class TrainingStep:
         self.working.collect_gradients(self.guard.loss_scale.value)
         grad_norm = self.guard.clip(self.model, step, batch.documents)
         learning_rate = set_learning_rate(self.optimizers, lr_factor)
-        if self.guard.allows_update():
-            for optimizer in self.optimizers:
-                optimizer.step()
-            self.working.update()
+        self.update(grad_norm.isfinite())
         self.forget_gradients()
         return grad_norm, learning_rate
+
+    def update(self, is_finite: torch.Tensor) -> None:
+        """Update weights and optimizers; nothing changes where the gradient is not finite.
+
+        A GPU is not waited for: it is given the whole update, and its optimizers skip it themselves.
+        """
+        if self.guard.checks_each_step and not is_finite:
+            return
+        found_inf = None if self.guard.checks_each_step else is_finite.logical_not().float()
+        for optimizer in self.optimizers:
+            optimizer.found_inf = found_inf  # as GradScaler gives it to fused optimizers
+            optimizer.step()
+        self.working.update()
 
     def item_counts(self, counts: Mapping[str, int]) -> dict[str, torch.Tensor]:
         """The model's arguments that say how many targets there are, filled on the device: a copy would make it wait.

@@ -35,7 +35,13 @@ class Interval:
     tokens: int = 0  # of the training at the start
     wait_seconds: float = 0.0  # for batches
     steps: int = 0
-    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    skipped: int = 0  # of these steps, as far as they were checked
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)  # over the steps that were not skipped
+
+    @property
+    def updates(self) -> int:
+        """The steps that were not skipped."""
+        return self.steps - self.skipped
 
 
 @dataclass
@@ -47,23 +53,29 @@ class StepLog:
     watches: list[Watch] = field(default_factory=list)
     machine: Machine = field(default_factory=Machine)
     interval: Interval = field(default_factory=Interval)
+    measured: dict[str, torch.Tensor] = field(default_factory=dict)  # by the micro-batches of the current step
     learning_rate: float = 0.0
-    grad_norm: torch.Tensor | float = 0.0
+    grad_norm: torch.Tensor | float = 0.0  # of the last step that was not skipped
     logged: dict[str, float] = field(default_factory=dict)  # the last log line
 
     def record(self, measured: Mapping[str, torch.Tensor]) -> None:
         """Add what one micro-batch measured."""
         for name, value in measured.items():
-            self.interval.sums[name] = self.interval.sums.get(name, 0) + value
+            self.measured[name] = self.measured.get(name, 0) + value
 
     def end_step(self, grad_norm: torch.Tensor, learning_rate: float) -> None:
-        """Count a step."""
-        self.grad_norm, self.learning_rate = grad_norm, learning_rate
+        """Count a step; what a skipped one measured does not count, and no device is asked which one that is."""
+        is_finite, sums = grad_norm.isfinite(), self.interval.sums
+        for name, value in self.measured.items():
+            sums[name] = sums.get(name, 0) + torch.where(is_finite, value, 0.0)
+        self.measured = {}
+        self.grad_norm = torch.where(is_finite, grad_norm, self.grad_norm)
+        self.learning_rate = learning_rate
         self.interval.steps += 1
 
     def start_interval(self, now: float, tokens: int) -> None:
         """Begin a new interval."""
-        self.interval = Interval(start=now, tokens=tokens)
+        self.interval, self.measured = Interval(start=now, tokens=tokens), {}
 
     def exclude(self, seconds: float) -> None:
         """Leave the time of an evaluation or a checkpoint out of the throughput."""
@@ -79,12 +91,19 @@ class StepLog:
 
     def state(self, accelerator: Accelerator) -> dict[str, Any]:
         """The interval's part of a checkpoint: a resumed run writes the same line."""
-        return {"steps": self.interval.steps, "sums": self.sums(accelerator)}
+        interval = self.interval
+        return {
+            "steps": interval.steps,
+            "skipped": interval.skipped,
+            "sums": self.sums(accelerator),
+            "grad_norm": float(self.grad_norm),
+        }
 
     def restore(self, state: dict[str, Any], now: float, tokens: int, accelerator: Accelerator) -> None:
         """Continue the interval that a checkpoint cut."""
         self.start_interval(now, tokens)
-        self.interval.steps = state["steps"]
+        self.interval.steps, self.interval.skipped = state["steps"], state.get("skipped", 0)
+        self.grad_norm = state.get("grad_norm", 0.0)
         for name, value in state["sums"].items():
             mine = value if accelerator.is_main_process else 0.0  # the sum over processes holds the others' part
             self.interval.sums[name] = torch.tensor(mine, device=accelerator.device)
@@ -92,11 +111,14 @@ class StepLog:
     def write(
         self, step: int, tokens: int, now: float, progress: float, seconds_left: float, accelerator: Accelerator
     ) -> None:
-        """Log the means since the last line; the one place where the loop waits for the device."""
+        """Log the means since the last line; the one place where the loop waits for the device.
+
+        Nothing is written where all steps were skipped: the next line says so.
+        """
         interval = self.interval
-        if not interval.steps:  # all of them were left out
+        if not interval.updates:
             return
-        metrics: dict[str, float] = {name: value / interval.steps for name, value in self.sums(accelerator).items()}
+        metrics: dict[str, float] = {name: value / interval.updates for name, value in self.sums(accelerator).items()}
         seconds = now - interval.start
         tokens_per_second = (tokens - interval.tokens) / seconds
         metrics |= {
@@ -106,6 +128,8 @@ class StepLog:
             "tokens_per_second": tokens_per_second,
             "data_wait_fraction": interval.wait_seconds / seconds,
         }
+        if interval.skipped:
+            metrics["skipped_steps"] = interval.skipped
         metrics |= self.against_machine(tokens_per_second, now, accelerator.num_processes)
         metrics |= {"peak_memory_mb": peak_memory_mb(accelerator.device), "elapsed_seconds": now}
         metrics["seconds_left"] = seconds_left
@@ -126,8 +150,8 @@ class StepLog:
         metrics = {name: self.logged[name] for name in ("loss", "tokens_per_second") if name in self.logged}
         if interval.steps:
             metrics["tokens_per_second"] = (tokens - interval.tokens) / (now - interval.start)
-            if accelerator.device.type == "cpu" and accelerator.num_processes == 1:
-                metrics["loss"] = float(interval.sums["loss"]) / interval.steps
+            if interval.updates and accelerator.device.type == "cpu" and accelerator.num_processes == 1:
+                metrics["loss"] = float(interval.sums["loss"]) / interval.updates
         self.output.draw(step, metrics | {"seconds_left": seconds_left}, progress)
 
     def against_machine(self, tokens_per_second: float, now: float, num_processes: int) -> dict[str, float]:

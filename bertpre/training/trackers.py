@@ -20,6 +20,7 @@ SHOWN = {  # metrics in a log line, in words
     "nsp_accuracy": "NSP accuracy {:.1%}",
     "accuracy": "accuracy {:.1%}",
     "learning_rate": "learning rate {}",
+    "skipped_steps": "skipped steps {:.0f}",
     "tokens_per_second": "{:,.0f} tokens/s",
     "seconds_left": "{} left",
     "cost": "cost {:,.2f}",

@@ -18,7 +18,7 @@ from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints, load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.clock import Clock
 from bertpre.training.evaluation import Evaluation
-from bertpre.training.gradient_guard import NonFiniteGradient
+from bertpre.training.gradient_guard import NonFiniteGradient, not_finite
 from bertpre.training.metrics import Objective
 from bertpre.training.optimizer import set_learning_rate
 from bertpre.training.schedule import Duration
@@ -141,18 +141,43 @@ class Trainer:
                 f"evaluation and checkpoint need {self.clock.reserve_seconds:.0f} s"
             )
         if share >= 1 or self.should_stop():
-            self.training_step.guard.check()
+            self.check_gradients()
             return True
-        is_skipped = progress.step in self.training_step.guard.skipped
-        tokens = 0 if is_skipped else counts["tokens"]
+        is_left_out = progress.step in self.training_step.guard.left_out
+        tokens = 0 if is_left_out else counts["tokens"]
         self.prefetch(batch.after, self.share_done(ahead=1, tokens=tokens))
-        if not is_skipped:
-            done = self.training_step.run(progress.step, batch, counts, self.lr_at(share), self.log.record)
-            self.log.end_step(*done)
+        if not is_left_out:
+            self.optimize(batch, counts, self.lr_at(share))
         progress.step, progress.tokens = progress.step + 1, progress.tokens + tokens
         progress.position = batch.after
         self.between_steps()
         return False
+
+    def optimize(self, batch: StepBatch, counts: dict[str, int], lr_factor: float) -> None:
+        """Do an optimizer step and count it; its gradient is checked at once where that makes nobody wait."""
+        step = self.training_step
+        self.log.end_step(*step.run(self.progress.step, batch, counts, lr_factor, self.log.record))
+        if step.guard.checks_each_step:
+            self.check_gradients()
+
+    def check_gradients(self) -> None:
+        """Count the steps that were skipped since the last check, and say which; waits for a GPU.
+
+        Raises NonFiniteGradient where too many in a row were skipped, or a weight is not finite, so that all others
+        would be.
+        """
+        guard = self.training_step.guard
+        skipped = guard.check()
+        if not skipped:
+            return
+        self.log.interval.skipped += len(skipped)
+        if not self.training_step.has_finite_weights():
+            first = min(skipped)
+            raise NonFiniteGradient({first: skipped[first]})
+        if guard.is_row_too_long:
+            raise NonFiniteGradient(guard.row)
+        if not guard.is_overflow:
+            self.log.output.show(f"{not_finite(skipped)}: skipped")
 
     def rehearse(self, steps: int, overfit_steps: int) -> Rehearsal:
         """Try what `train` would do, with `steps` steps and then one micro-batch over and over at the full rate.
@@ -160,6 +185,7 @@ class Trainer:
         Leaves the weights changed. Raises UserError where memory does not suffice, NonFiniteGradient where a gradient
         is not finite.
         """
+        self.training_step.guard.max_in_a_row = 1
         self.clock.start()
         self.dry_run()
         startup_seconds, each = self.clock.now(), []
@@ -168,7 +194,7 @@ class Trainer:
             for _ in range(steps):
                 start = time.perf_counter()
                 self.take_step()
-                self.training_step.guard.check()  # waits for a GPU
+                self.check_gradients()  # waits for a GPU
                 each.append(time.perf_counter() - start)
             batch, _ = self.batches.next_batch()
         step_tokens = self.progress.tokens / self.progress.step
@@ -180,7 +206,7 @@ class Trainer:
         once = StepBatch(batch.micro_batches[:1], batch.after)
         counts = self.training_step.objective.counts(once.micro_batches[0])
         self.log.start_interval(self.clock.now(), self.progress.tokens)
-        self.training_step.run(self.progress.step, once, counts, 1.0, self.log.record)
+        self.optimize(once, counts, 1.0)
         self.progress.step += 1
         return self.log.sums(self.accelerator)
 
@@ -219,7 +245,7 @@ class Trainer:
         """Continue from the newest checkpoint, if there is one."""
         if self.checkpoints is not None:
             folder = self.checkpoints.folder
-            self.training_step.guard.skipped = from_first(lambda: read_skipped(folder), self.cpu_group)
+            self.training_step.guard.left_out = from_first(lambda: read_skipped(folder), self.cpu_group)
         state = self.restore()
         if state is None:
             self.log.output.forget_after(-1)
@@ -242,6 +268,8 @@ class Trainer:
         position = Position(**state["position"])
         self.progress = Progress(state["step"], state["tokens"], position, state["metrics"])
         step.guard.loss_scale.value, step.guard.loss_scale.good_steps = state["loss_scale"]
+        row = {int(number): documents for number, documents in state.get("skipped_in_a_row", {}).items()}
+        step.guard.row = {number: row[number] for number in row if number not in step.guard.left_out}
         self.log.restore(state["log"], self.clock.now(), state["tokens"], self.accelerator)
         self.log.output.forget_after(state["step"])
         return state
@@ -288,7 +316,7 @@ class Trainer:
 
     def write_log(self) -> None:
         """Write the means since the last log line."""
-        self.training_step.guard.check()
+        self.check_gradients()
         self.log.write(*self.state_of_time(), self.accelerator)
 
     def state_of_time(self) -> tuple[int, int, float, float, float]:
@@ -300,7 +328,7 @@ class Trainer:
         """Measure on the validation part; the time it takes does not count in the throughput."""
         if self.evaluation is None:
             return
-        self.training_step.guard.check()  # a bad step's weights are not measured
+        self.check_gradients()  # where training goes back, the weights are not measured
         progress, model, start = self.progress, self.training_step.model, self.clock.now()
         model.eval()
         with torch.compiler.set_stance("force_eager"):  # the layers have no program for evaluation
@@ -330,7 +358,7 @@ class Trainer:
         if self.checkpoints is None or self.saved_step == self.progress.step:
             return
         step = self.training_step
-        step.guard.check()  # a bad step's weights are not saved
+        self.check_gradients()  # where training goes back, the weights are not saved
         refuse_different_weights(step.model, self.progress.step, step.is_sharded, self.cpu_group)
         if not step.has_finite_weights():
             raise UserError(
@@ -342,6 +370,7 @@ class Trainer:
             "elapsed": start,
             "startup_seconds": self.clock.startup_seconds,
             "loss_scale": [step.guard.loss_scale.value, step.guard.loss_scale.good_steps],
+            "skipped_in_a_row": {str(number): documents for number, documents in step.guard.row.items()},
             "log": self.log.state(self.accelerator),
         }
         together(lambda: self.write_checkpoint(state), self.cpu_group)
@@ -378,23 +407,21 @@ class Trainer:
         raise SystemExit(0)
 
     def roll_back(self, error: NonFiniteGradient) -> None:
-        """After a step whose gradient was not finite: return to the last good checkpoint, to skip that step from there.
+        """After gradients that stay non-finite: return to the last good checkpoint and leave their steps out.
 
         Raises UserError where there is no checkpoint, or this has happened too often.
         """
-        documents, guard = error.documents(), self.training_step.guard
-        shown = ", ".join(documents[:5]) + (f" and {len(documents) - 5} more" if len(documents) > 5 else "")
-        what = f"the gradient of step {error.step} is not finite" + (f" (its text: {shown})" if shown else "")
-        remedy = f"{self.remedies.not_finite}; the last checkpoint is intact"
-        if self.checkpoints is None or not guard.skip(error.step, documents):
-            raise UserError(f"{what}; {remedy}")
+        guard, remedy = self.training_step.guard, f"{self.remedies.not_finite}; the last checkpoint is intact"
+        if self.checkpoints is None or not guard.leave_out(error.documents):
+            raise UserError(f"{error}; {remedy}")
         if self.accelerator.is_main_process:
-            write_skipped(self.checkpoints.folder, guard.skipped)
+            write_skipped(self.checkpoints.folder, guard.left_out)
         self.accelerator.wait_for_everyone()
         self.training_step.forget_gradients()
         if self.restore() is None:
-            raise UserError(f"{what}, and no checkpoint is whole; {remedy}")
-        self.log.output.show(f"{what}: back to step {self.progress.step}; step {error.step} will be skipped")
+            raise UserError(f"{error}, and no checkpoint is whole; {remedy}")
+        left_out = "this step" if len(error.documents) == 1 else "these steps"
+        self.log.output.show(f"{error}: back to step {self.progress.step}; {left_out} will be left out")
         self.prefetch()
 
 

@@ -311,6 +311,49 @@ def test_weights_sharded_over_two_processes_train_as_on_one(
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
 
 
+# The loss of step 3 is NaN on one process; nobody looks before the log line. Every weight of each process, by a digest.
+NAN_ON_ONE_PROCESS = """
+    import hashlib
+    from bertpre.training.sharding import gather_full
+    rank, step_of = trainer.accelerator.process_index, trainer.training_step
+    def spoil(module, inputs, outputs):
+        if (trainer.progress.step, rank) == (3, 1):
+            outputs.loss = outputs.loss * float("nan")
+    if step == 1:
+        step_of.guard.checks_each_step = False  # as on a GPU
+        step_of.wrapped.register_forward_hook(spoil)
+    weights = [gather_full(weight.detach()).numpy().tobytes() for weight in step_of.model.parameters()]
+    with open(sys.argv[2].removeprefix("output_dir=") + f"/weights-{rank}.txt", "a") as file:
+        print(step, hashlib.sha256(b"".join(weights)).hexdigest(), file=file)
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_sharded", "optimizer"),
+    [
+        (False, "adamw"),
+        (True, "adamw"),
+        *(pytest.param(True, name, marks=pytest.mark.slow) for name in ("lamb", "muon")),
+    ],
+)
+def test_a_gradient_that_is_not_finite_on_one_process_skips_the_step_on_all(
+    is_sharded: bool, optimizer: str, tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    target, script = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "pretrain.py"
+    script.write_text((SHARDED if is_sharded else "") + training_with(NAN_ON_ONE_PROCESS))
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    overrides = (f"training.optimizer={optimizer}", "training.max_steps=7", "training.log_every=7")
+    done = launch(str(script), tiny_modern_run, target, *overrides, launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the gradient of step 3 is not finite") == 1
+    assert [row["skipped_steps"] for row in read_metrics(target, "pretrain", "train")] == [1]
+    first, second = ((target / f"weights-{rank}.txt").read_text().splitlines() for rank in (0, 1))
+    assert first == second
+    weights = [line.split()[1] for line in first]
+    assert weights[2] == weights[3]  # after steps 2 and 3
+    assert len(set(weights)) == 6
+
+
 # `accelerate launch` asks for FSDP by these; accelerate takes it up only on GPUs, so its state says it here.
 FSDP = {
     "ACCELERATE_USE_FSDP": "true",

@@ -1,6 +1,7 @@
 """The training loop: learning rates, micro-batches, dropout, gradients that are not finite, resuming, rehearsing."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -97,7 +98,7 @@ def poison(bad_steps: Iterable[int], in_weights: bool = False) -> tuple[Callable
 
         if progress.step == 1:
             weight.register_hook(spoil)
-        if in_weights and progress.step in bad and progress.step not in trainer.training_step.guard.skipped:
+        if in_weights and progress.step in bad and progress.step not in trainer.training_step.guard.left_out:
             weight.data[3, 3] = float("nan")
 
     return hook, tried
@@ -107,33 +108,54 @@ def progress_of(trainer: Trainer) -> int:
     return trainer.progress.step
 
 
-@pytest.mark.parametrize("in_weights", [False, True])
-def test_a_gradient_that_is_not_finite_rolls_the_run_back_and_skips_the_step(
-    in_weights: bool, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+def test_a_gradient_that_is_not_finite_skips_its_step(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    hook, tried = poison([7], in_weights)
+    hook, tried = poison([7])
+    pretrain(recipe_of(tiny_run, target), hook)
+    assert tried == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    said = capsys.readouterr().out
+    assert re.search(r"step 7 is not finite \(its text: part-00000.train document .*\): skipped", said)
+    assert read_skipped(target / "checkpoints") == {}
+    rows, expected = (read_metrics(run, "pretrain", "train") for run in (target, tiny_run))
+    assert [(row["step"], row.get("skipped_steps", 0)) for row in rows] == [
+        *((step, 0) for step in range(1, 8)), (9, 1), (10, 0)
+    ]  # fmt: skip
+    assert_finite(target)
+    # Up to the bad step nothing is different.
+    assert [row["mlm_loss"] for row in rows[:7]] == [row["mlm_loss"] for row in expected[:7]]
+    assert [row["tokens"] for row in rows] == [row["tokens"] for row in expected if row["step"] != 8]
+
+
+def assert_finite(run: Path) -> None:
+    assert all(value.isfinite().all() for value in load_file(run / "model" / "model.safetensors").values())
+
+
+def test_a_weight_that_is_not_finite_rolls_the_run_back_and_leaves_the_step_out(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    hook, tried = poison([7], in_weights=True)
     pretrain(recipe_of(tiny_run, target), hook)
     assert tried == [1, 2, 3, 4, 5, 6, 7, 5, 6, 8, 9]  # step 5 is the last checkpoint's
     said = capsys.readouterr().out
     assert "step 7 is not finite (its text: part-00000.train document" in said
-    assert "back to step 5; step 7 will be skipped" in said
-    skipped = read_skipped(target / "checkpoints")
-    assert list(skipped) == [7]
-    assert skipped[7] and all("document" in name for name in skipped[7])
+    assert "back to step 5; this step will be left out" in said
+    left_out = read_skipped(target / "checkpoints")
+    assert list(left_out) == [7]
+    assert left_out[7] and all("document" in name for name in left_out[7])
     assert [row["step"] for row in read_metrics(target, "pretrain", "train")] == [1, 2, 3, 4, 5, 6, 7, 9, 10]
-    for _, value in load_file(target / "model" / "model.safetensors").items():
-        assert value.isfinite().all()
-    # Up to the bad step nothing is different.
+    assert_finite(target)
     rows, expected = (read_metrics(run, "pretrain", "train") for run in (target, tiny_run))
     assert [row["mlm_loss"] for row in rows[:7]] == [row["mlm_loss"] for row in expected[:7]]
-    # The tokens of the skipped step do not count.
+    # The tokens of a step that is left out do not count.
     assert rows[-1]["tokens"] == expected[-1]["tokens"] - (expected[7]["tokens"] - expected[6]["tokens"])
 
 
-def test_a_run_killed_after_it_rolled_back_still_skips_the_step(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_run_killed_after_it_rolled_back_still_leaves_the_step_out(tiny_run: Path, tmp_path: Path) -> None:
     one, two = (copy_run(tiny_run, tmp_path / name, "prepare") for name in ("one", "two"))
-    pretrain(recipe_of(tiny_run, one), poison([7])[0])
+    pretrain(recipe_of(tiny_run, one), poison([7], in_weights=True)[0])
     (two / "checkpoints").mkdir()
     write_skipped(two / "checkpoints", read_skipped(one / "checkpoints"))
     pretrain(recipe_of(tiny_run, two))
@@ -142,25 +164,28 @@ def test_a_run_killed_after_it_rolled_back_still_skips_the_step(tiny_run: Path, 
 
 def test_too_many_bad_steps_end_the_run_with_one_message(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    with pytest.raises(UserError, match=r"step 6 is not finite.*training.learning_rate"):
-        pretrain(recipe_of(tiny_run, target), poison(range(1, 10))[0])
-    assert (target / "checkpoints" / "step-00000000" / "state.json").exists()
+    with pytest.raises(UserError, match=r"steps 6, 7, 8, 9, 10 are not finite.*training.learning_rate"):
+        pretrain(recipe_of(tiny_run, target, "training.max_steps=12"), poison(range(1, 12))[0])
+    assert [path.name for path in list_checkpoints(target / "checkpoints")] == ["step-00000005", "step-00000010"]
     assert set(read_results(target)) == {"prepare"}
 
 
-def test_checking_gradients_only_with_log_lines_gives_the_same_weights(tiny_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_weights", [False, True])
+def test_checking_gradients_only_with_log_lines_gives_the_same_weights(
+    in_weights: bool, tiny_run: Path, tmp_path: Path
+) -> None:
     one, two = (copy_run(tiny_run, tmp_path / name, "prepare") for name in ("one", "two"))
-    hook, _ = poison([7])
+    hook, _ = poison([7], in_weights)
 
     def as_on_a_gpu(trainer: Trainer) -> None:
         trainer.training_step.guard.checks_each_step = False
         other(trainer)
 
     pretrain(recipe_of(tiny_run, one, "training.log_every=4"), hook)
-    other, _ = poison([7])
+    other, _ = poison([7], in_weights)
     pretrain(recipe_of(tiny_run, two, "training.log_every=4"), as_on_a_gpu)
     assert tree_hash(two / "model") == tree_hash(one / "model")
-    assert list(read_skipped(two / "checkpoints")) == [7]
+    assert list(read_skipped(two / "checkpoints")) == ([7] if in_weights else [])
 
 
 class TwoProcesses:
