@@ -55,7 +55,8 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, after_step=after_each)
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
-    validation = trainer.train()
+    with data.planned_ahead():
+        validation = trainer.train()
     trainer.log.output.close()
     if pushing is not None:
         pushing.end(PUSH_SECONDS)
