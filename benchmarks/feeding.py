@@ -3,10 +3,11 @@
 python benchmarks/feeding.py RUN [KIND]        (default kind: none; about a minute)
 
 RUN is a prepared run directory, such as `bertpre prepare wikipedia-base corpus.path=DIR output_dir=RUN` makes. A step
-has 256 rows of 128 slots for each process. `feeding` makes the batches of the last process of 1, 2 and 8 as fast as it
-can, from the middle of a group of shards to the middle of the next. `steps` runs the trainer's loop as one process of 8
-on a GPU that reads a million slots a second: instead of the model there is a number of small operations, which need
-Python's lock as launching kernels does, and then a sleep. It passes three borders between groups.
+has 256 rows of 128 slots for each process. `group` is a group of shards, planned in this process. `feeding` makes the
+batches of the last process of 1, 2 and 8 as fast as it can, within a group. Both count the seconds of this process on
+a core. `steps` runs the trainer's loop as one process of 8 on a GPU that reads a million slots a second: instead of
+the model there are some small operations, which need Python's lock as launching kernels does, and then a sleep. It
+passes three borders between groups; no other program should run.
 """
 
 import json
@@ -32,7 +33,7 @@ from bertpre.runtime import cpu_name
 PROCESSES, BORDERS = (1, 2, 8), 3
 LENGTH, ROWS, SLOTS_PER_SECOND = 128, 256, 1_000_000  # of one process
 STEP_SECONDS = ROWS * LENGTH / SLOTS_PER_SECOND
-OPERATIONS = 2_000  # of a step
+STEPS, OPERATIONS = 32, 2_000  # steps of `feeding`; operations of a step
 
 
 def recipe_of(run: Path, kind: str, processes: int, folder: str) -> Recipe:
@@ -57,15 +58,12 @@ def data_of(run: Path, recipe: Recipe, processes: int) -> PretrainingData:
 
 def feed(run: Path, kind: str, processes: int) -> dict[str, float]:
     """Slots a second that one process can prepare, its own and those of the whole step."""
-    recipe = recipe_of(run, kind, processes, "unused")
-    data = data_of(run, recipe, processes)
-    with data.planned_ahead():
-        position = Position(offset=len(data.phases[0].dataset.plan(0)[1]) // 2)
-        end = Position(epoch=1) if data.phases[0].dataset.groups == 1 else Position(group=1)
-        first, start, steps = position, time.perf_counter(), 0
-        while (position.epoch, position.group) < (end.epoch, end.group) or position.offset < first.offset:
-            position, steps = data(position, 0.0).after, steps + 1
-        rate = steps * ROWS * LENGTH / (time.perf_counter() - start)
+    data = data_of(run, recipe_of(run, kind, processes, "unused"), processes)
+    position = data(Position(), 0.0).after  # the group is planned
+    start = time.process_time()
+    for _ in range(STEPS):
+        position = data(position, 0.0).after
+    rate = STEPS * ROWS * LENGTH / (time.process_time() - start)
     return {"own_slots_per_second": round(rate), "step_slots_per_second": round(rate * processes)}
 
 
@@ -124,9 +122,9 @@ def plan(run: Path, kind: str) -> dict[str, float]:
     """The first group, and the seconds of planning it in this process."""
     recipe = recipe_of(run, kind, 1, "unused")
     data = data_of(run, recipe, 1).phases[0].dataset
-    start = time.perf_counter()
+    start = time.process_time()
     rows = len(data.plan(1)[1])
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return {"rows": rows, "slots": rows * LENGTH, "seconds": round(seconds, 3)}
 
 
