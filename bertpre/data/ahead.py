@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertpre.data.sampler import PairDataset, Plan, Position
 from bertpre.data.store import Shard, load_shard
 
@@ -93,13 +95,19 @@ class AheadPlanner:
 @contextmanager
 def planned_ahead(dataset: PairDataset) -> Iterator[None]:
     """Let another process plan the groups of a dataset ahead, to the end of the block; its shards must be in files."""
-    planner = AheadPlanner(dataset, [Path(shard.tokens.filename) for shard in dataset.shards])
+    planner = AheadPlanner(dataset, [token_file(shard) for shard in dataset.shards])
     dataset.make_plan = planner.plan
     try:
         yield
     finally:
         dataset.make_plan = dataset.plan_group
         planner.close()
+
+
+def token_file(shard: Shard) -> Path:
+    """The file that a shard's tokens are in."""
+    assert isinstance(shard.tokens, np.memmap) and shard.tokens.filename is not None, "the shard is not in files"
+    return Path(shard.tokens.filename)
 
 
 def environment() -> dict[str, str]:
