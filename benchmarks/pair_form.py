@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from bertpre.data.pairs import ends_with_mark, plan_examples, truncate_pair
+from bertpre.data.pairs import ends_with_mark, plan_examples, truncate_pairs
 from bertpre.data.store import Shard, open_shards
 
 LENGTH, SHORT, RANDOM, MOST_SHARDS, MOST_PAIRS = 128, 0.1, 0.5, 8, 200_000
@@ -43,9 +43,11 @@ def plan_like_google(shard: Shard, generator: random.Random) -> np.ndarray:
                 wanted = target - (starts[cut] - starts[sentence])
                 b_start = starts[begin]
                 b_end = starts[bisect_left(starts, b_start + wanted, begin + 1, first[other + 1])]
-            plan.append((*truncate_pair(starts[sentence], starts[cut], b_start, b_end, room, generator), is_random))
+            plan.append((starts[sentence], starts[cut], b_start, b_end, is_random))
             sentence = cut if is_random else stop
-    return np.array(plan)
+    planned = np.array(plan)
+    truncate_pairs(planned, room, generator)
+    return planned
 
 
 def end_marks(shards: list[Shard]) -> np.ndarray:

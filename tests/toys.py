@@ -90,6 +90,7 @@ def toy_trainer(
     every: int = 5,
     log_every: int = 1,
     budget_seconds: float | None = None,
+    max_tokens: int | None = None,
     warmup: float = 0.2,
     arithmetic: Arithmetic = Arithmetic(),  # noqa: B008 - frozen
     measure: Callable[[int], dict[str, Any]] | None = None,
@@ -106,7 +107,7 @@ def toy_trainer(
         optimizers=build_optimizers(model, optimizer, 1e-2, 0.01),
         source=source or ToySource(),
         objective=ToyObjective(),
-        duration=Duration(max_steps, budget_seconds),
+        duration=Duration(max_steps, budget_seconds, max_tokens),
         lr_at=partial(lr_at, schedule="linear", warmup=warmup),
         log=StepLog(MetricsLog(folder / "metrics.jsonl", "toy", True), log_every),
         arithmetic=arithmetic,

@@ -1,6 +1,7 @@
 """`bertpre pretrain`: store -> model, with exact resume."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, after_step=after_each)
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
-    validation = trainer.train()
+    on_gpu = accelerator.device.type == "cuda"  # a CPU's steps take longer than planning holds them up
+    with data.planned_ahead() if on_gpu else nullcontext():
+        validation = trainer.train()
     trainer.log.output.close()
     if pushing is not None:
         pushing.end(PUSH_SECONDS)

@@ -80,26 +80,26 @@ def plan_whole_sentences(
     starts, first = sentences.tolist(), documents.tolist()
     if len(first) < 3:
         raise ValueError("next-sentence pairs need at least two documents")
-    rows: list[tuple[int, int, int, int, int]] = []  # document, first sentence of A and of B, the next one, target
-    labels: list[int] = []
+    rows: list[int] = []  # of each pair six numbers: see below
+    add, draw = rows.extend, generator.random
     for document in range(len(first) - 1):
         sentence, end = first[document], first[document + 1]
         while sentence < end:
-            target = draw_target(room, short_seq_prob, generator)
+            target = room if draw() >= short_seq_prob else 2 + int(draw() * (room - 1))
             stop = bisect_left(starts, starts[sentence] + target, min(sentence + 2, end), end)
-            cut = sentence + 1 + int(generator.random() * (stop - sentence - 1))  # segment A has at least one sentence
-            rows.append((document, sentence, cut, stop, target))
-            labels.append(IGNORE_INDEX if cut == stop else int(generator.random() < random_next_prob))
-            sentence = stop if labels[-1] == 0 else cut  # the sentences after A are put back
-    owner, begin, cuts, stops, targets = np.array(rows, dtype=np.int64).T
-    label, is_alone = np.array(labels), cuts == stops
-    planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], label])
+            cut = sentence + 1 + int(draw() * (stop - sentence - 1))  # segment A has at least one sentence
+            label = IGNORE_INDEX if cut == stop else int(draw() < random_next_prob)
+            add((document, sentence, cut, stop, target, label))
+            sentence = stop if label == 0 else cut  # the sentences after A are put back
+    owner, begin, cuts, stops, targets, labels = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    is_alone = cuts == stops
+    planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], labels])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
     wanted = np.where(is_alone, targets - (sentences[stops] - sentences[begin]), sentences[stops] - sentences[cuts])
     # What a random segment has in common with the true one: its length first, then how it ends.
     marks = np.zeros(len(sentences) - 1, dtype=bool) if has_end_mark is None else has_end_mark
     form = 2 * (true_next[:, 1] - true_next[:, 0]) + marks[stops - 1]
-    needed = label != 0
+    needed = labels != 0
     chosen = random_choice(form, owner, 2 * wanted[needed] + marks[stops - 1][needed], owner[needed], generator)
     planned[needed, B_START : B_END + 1] = true_next[chosen]
     return planned
@@ -190,7 +190,8 @@ def cut_in_two(
         if stop == end - 1 and stop - sentence > 2:  # rather than leave the last sentence alone
             stop -= 1
         place = starts[sentence] + generator.random() * (starts[stop] - starts[sentence])
-        cuts = starts[sentence + 1 : stop] or [starts[stop]]
+        after = bisect_left(starts, place, sentence + 1, stop)  # the first cut that is not before the place
+        cuts = starts[max(after - 1, sentence + 1) : min(after + 1, stop)] or [starts[stop]]
         rows.append((starts[sentence], min(cuts, key=lambda cut: abs(cut - place)), starts[stop]))
         sentence = stop
     return rows
@@ -249,25 +250,33 @@ def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, g
 
 
 def truncate_pairs(plan: np.ndarray, room: int, generator: random.Random) -> None:
-    """Truncate the pairs of a plan, in place, that have more than `room` tokens."""
-    is_too_long = plan[:, A_END] - plan[:, A_START] + plan[:, B_END] - plan[:, B_START] > room
-    for row in np.flatnonzero(is_too_long).tolist():
-        a_start, a_end, b_start, b_end = plan[row, :IS_RANDOM_NEXT].tolist()
-        plan[row, :IS_RANDOM_NEXT] = truncate_pair(a_start, a_end, b_start, b_end, room, generator)
+    """Truncate the pairs of a plan, in place, to `room` tokens.
+
+    Single tokens are removed from the longer segment, from its front or back at random, until both fit.
+    """
+    a, b = plan[:, A_END] - plan[:, A_START], plan[:, B_END] - plan[:, B_START]
+    rows = np.flatnonzero(a + b > room)
+    a, b = a[rows], b[rows]
+    excess = a + b - room
+    level = np.minimum(excess, abs(a - b))  # removed until both are equally long; after that, B and A take turns
+    from_a = np.where(a > b, level, 0) + (excess - level) // 2
+    removed = np.column_stack([from_a, excess - from_a])
+    from_front = heads(removed.ravel(), generator).reshape(-1, 2)
+    plan[rows[:, None], [A_START, B_START]] += from_front
+    plan[rows[:, None], [A_END, B_END]] -= removed - from_front
 
 
-def truncate_pair(
-    a_start: int, a_end: int, b_start: int, b_end: int, room: int, generator: random.Random
-) -> tuple[int, int, int, int]:
-    """Remove single tokens from the longer segment, from its front or back at random, until both fit in `room`."""
-    a, b = a_end - a_start, b_end - b_start
-    excess = max(0, a + b - room)
-    level = min(excess, abs(a - b))  # removed until both are equally long; after that, B and A take turns
-    from_a = (level if a > b else 0) + (excess - level) // 2
-    from_b = excess - from_a
-    a_front = generator.getrandbits(from_a).bit_count() if from_a else 0  # of `from_a` coin tosses, the heads
-    b_front = generator.getrandbits(from_b).bit_count() if from_b else 0
-    return a_start + a_front, a_end - (from_a - a_front), b_start + b_front, b_end - (from_b - b_front)
+def heads(tosses: np.ndarray, generator: random.Random) -> np.ndarray:
+    """How many of so many coin tosses are heads, (N,); draws as `getrandbits(number)` for each number in turn would."""
+    words = -(-tosses // 32)
+    ends = np.cumsum(words)
+    total = int(words.sum())
+    drawn = np.frombuffer(generator.getrandbits(32 * total).to_bytes(4 * total, "little"), "<u4").copy()
+    has_rest = tosses % 32 > 0
+    drawn[ends[has_rest] - 1] >>= (32 - tosses[has_rest] % 32).astype(np.uint32)  # of the last word its highest bits
+    ones = np.unpackbits(drawn.view(np.uint8)).reshape(-1, 32).sum(axis=1, dtype=np.int64)
+    counted = np.concatenate([[0], np.cumsum(ones)])
+    return counted[ends] - counted[ends - words]
 
 
 def ends_with_mark(tokens: np.ndarray, sentences: np.ndarray) -> np.ndarray:

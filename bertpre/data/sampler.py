@@ -1,9 +1,10 @@
 """The order of the examples: a pure function of (seed, epoch, position), so a resumed run continues immediately."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from bertpre.data.pairs import ends_with_mark, plan_examples
 from bertpre.data.store import Shard
 from bertpre.errors import UserError
 
-SHARDS_PER_GROUP = 4  # 15 M tokens of the usual shards, planned in about a second
+SHARDS_PER_GROUP = 4  # 15 M tokens of the usual shards
+Plan = tuple[np.ndarray, np.ndarray]  # a group's examples, (P, 7), and their order, (P,)
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,27 @@ class PairDataset:
         self.shards_per_group, self.groups = shards_per_group, -(-len(shards) // shards_per_group)
         # A packed row is shorter than max_length only where a shard has less text than that.
         self.has_padding = kind != "none" or any(len(shard.tokens) < max_length - 2 for shard in shards)
-        self.planned: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
+        self.make_plan: Callable[[int, int], Plan] = self.plan_group  # replaced while another process plans ahead
+        self.planned: tuple[tuple[int, int], Plan] | None = None
 
-    def plan(self, epoch: int, group: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the constructor except for the shards."""
+        names = ("max_length", "seed", "short_seq_prob", "random_next_prob", "kind", "sep_token_id", "shards_per_group")
+        return {name: getattr(self, name) for name in names}
+
+    def plan(self, epoch: int, group: int = 0) -> Plan:
         """A group's examples, (P, 7), and their order, (P,). Columns: shard, row in its plan, those of `plan_pairs`."""
         planned = self.planned  # another thread may be ahead
         if planned is None or planned[0] != (epoch, group):
-            shards = np.random.default_rng([self.seed, epoch]).permutation(len(self.shards))
-            together = shards[group * self.shards_per_group :][: self.shards_per_group].tolist()
-            examples = np.concatenate([self.plan_shard(epoch, number) for number in together])
-            order = np.random.default_rng([self.seed, epoch, group]).permutation(len(examples))
-            self.planned = planned = ((epoch, group), examples, order)
-        return planned[1], planned[2]
+            self.planned = planned = ((epoch, group), self.make_plan(epoch, group))
+        return planned[1]
+
+    def plan_group(self, epoch: int, group: int) -> Plan:
+        """`plan`, computed here and now."""
+        shards = np.random.default_rng([self.seed, epoch]).permutation(len(self.shards))
+        together = shards[group * self.shards_per_group :][: self.shards_per_group].tolist()
+        examples = np.concatenate([self.plan_shard(epoch, number) for number in together])
+        return examples, np.random.default_rng([self.seed, epoch, group]).permutation(len(examples))
 
     def plan_shard(self, epoch: int, number: int) -> np.ndarray:
         """One shard's examples, (P, 7)."""
@@ -85,27 +96,37 @@ class PairDataset:
 
     def take(self, position: Position, count: int) -> tuple[list[Example], Position]:
         """The next `count` examples of the stream and the position after them; they may span several epochs."""
-        rows, after = self.take_rows(position, count)
-        return [self.example(row, epoch) for epoch, row in rows], after
+        epochs, rows, after = self.take_rows(position, count)
+        return self.look_up(epochs, rows), after
 
-    def take_rows(self, position: Position, count: int) -> tuple[list[tuple[int, list[int]]], Position]:
-        """The epochs and plan rows of the next `count` examples, and the position after them."""
-        rows: list[tuple[int, list[int]]] = []
-        while len(rows) < count:
+    def take_rows(self, position: Position, count: int) -> tuple[np.ndarray, np.ndarray, Position]:
+        """The epochs, (N,), and plan rows, (N, 7), of the next `count` examples, and the position after them."""
+        epochs, rows, missing = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 7), dtype=np.int64)], count
+        while missing:
             planned, order = self.plan(position.epoch, position.group)
-            indices = order[position.offset : position.offset + count - len(rows)]
-            rows += [(position.epoch, row) for row in planned[indices].tolist()]
+            indices = order[position.offset : position.offset + missing]
+            epochs.append(np.full(len(indices), position.epoch))
+            rows.append(planned[indices])
+            missing -= len(indices)
             position = replace(position, offset=position.offset + len(indices))
             if position.offset >= len(order):
-                position = replace(position, group=position.group + 1, offset=0)
-            if position.group == self.groups:
-                position = replace(position, epoch=position.epoch + 1, group=0)
-        return rows, position
+                position = self.group_after(position)
+        return np.concatenate(epochs), np.concatenate(rows), position
 
-    def documents(self, position: Position, count: int) -> list[str]:
-        """The documents that the next `count` examples are cut from, by shard and number, without repetitions."""
+    def group_after(self, position: Position) -> Position:
+        """The begin of the next group, which may be of the next epoch."""
+        if position.group + 1 < self.groups:
+            return replace(position, group=position.group + 1, offset=0)
+        return replace(position, epoch=position.epoch + 1, group=0, offset=0)
+
+    def look_up(self, epochs: np.ndarray, rows: np.ndarray) -> list[Example]:
+        """The examples of some plan rows, (N, 7), of these epochs, (N,)."""
+        return [self.example(row, epoch) for row, epoch in zip(rows.tolist(), epochs.tolist(), strict=True)]
+
+    def documents(self, rows: np.ndarray) -> list[str]:
+        """The documents that plan rows, (N, 7), are cut from, by shard and number, without repetitions."""
         names: dict[str, None] = {}
-        for _, (number, _, a_start, _, b_start, b_end, _) in self.take_rows(position, count)[0]:
+        for number, _, a_start, _, b_start, b_end, _ in rows.tolist():
             shard = self.shards[number]
             file = getattr(shard.tokens, "filename", None)
             name = Path(file).name.removesuffix(".tokens.npy") if file else f"shard {number}"

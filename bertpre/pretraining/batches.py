@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator, DistributedType
 
+from bertpre.data.ahead import planned_ahead
 from bertpre.data.audit import audit_frequencies
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.pairs import IGNORE_INDEX
@@ -87,11 +89,20 @@ class PretrainingData:
         if number != position.phase:
             position = Position(number, position.epoch + 1)
         phase = self.phases[number]
-        examples, after = phase.dataset.take(position, phase.global_batch_size)
+        epochs, rows, after = phase.dataset.take_rows(position, phase.global_batch_size)
         share = phase.global_batch_size // self.accelerator.num_processes
-        mine = examples[share * self.accelerator.process_index :][:share]
-        micro_batches = list(phase.micro_batches(mine, self.masked_lm_prob_at(progress)))
-        return StepBatch(micro_batches, after, partial(phase.dataset.documents, position, phase.global_batch_size))
+        mine = slice(share * self.accelerator.process_index, share * (self.accelerator.process_index + 1))
+        examples = phase.dataset.look_up(epochs[mine], rows[mine])
+        micro_batches = list(phase.micro_batches(examples, self.masked_lm_prob_at(progress)))
+        return StepBatch(micro_batches, after, partial(phase.dataset.documents, rows))
+
+    @contextmanager
+    def planned_ahead(self) -> Iterator[None]:
+        """Plan groups of examples ahead, in one process for each phase, to the end of the block."""
+        with ExitStack() as stack:
+            for phase in self.phases:
+                stack.enter_context(planned_ahead(phase.dataset))
+            yield
 
     def judge_pairs(self, accuracy: float) -> dict[str, Any]:
         """What an accuracy on the validation pairs is worth: their number, its 95 % interval, the majority class."""

@@ -1,5 +1,6 @@
 """Where a training's batches come from, and how they reach the device in time."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,30 +41,42 @@ FetchedBatch = tuple[StepBatch, dict[str, int]]  # on the device; this process's
 
 
 class Prefetcher:
-    """Prepares the next step's batch in a thread while the current one trains. Use it in a `with` statement."""
+    """Prepares the next steps' batches in a thread while the current one trains. Use it in a `with` statement."""
 
     def __init__(self, source: BatchSource, objective: Objective, device: torch.device) -> None:
         self.source, self.objective, self.device = source, objective, device
         self.thread = ThreadPoolExecutor(1, initializer=partial(use_device, device))
-        self.pending: Future[FetchedBatch] | None = None
+        self.pending: deque[Future[FetchedBatch]] = deque()
+        self.last: Future[FetchedBatch] | None = None  # that was asked for
 
     def __enter__(self) -> "Prefetcher":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.thread.shutdown()
+        self.thread.shutdown(cancel_futures=True)
 
-    def prefetch(self, position: Position, progress: float) -> None:
-        """Start to prepare the batch at a position; a batch that nobody has asked for yet is dropped."""
-        if self.pending is not None:
-            self.pending.cancel()
-        self.pending = self.thread.submit(self.fetch, position, progress)
+    def begin(self, position: Position, progress: float) -> None:
+        """Start to prepare the batch at a position; batches that nobody has asked for yet are dropped."""
+        for batch in self.pending:
+            batch.cancel()
+        self.last = self.thread.submit(self.fetch, position, progress)
+        self.pending = deque([self.last])
+
+    def prefetch(self, progress: float) -> None:
+        """Start to prepare one more batch, after the last one. Call `begin` first."""
+        assert self.last is not None, "call begin first"
+        self.last = self.thread.submit(self.fetch_after, self.last, progress)
+        self.pending.append(self.last)
 
     def next_batch(self) -> FetchedBatch:
-        """The batch that `prefetch` was last asked for. Raises RuntimeError where it was not."""
-        if self.pending is None:
-            raise RuntimeError("no batch was asked for: call prefetch first")
-        return self.pending.result()
+        """The oldest batch that was asked for. Raises RuntimeError where none was."""
+        if not self.pending:
+            raise RuntimeError("no batch was asked for: call begin first")
+        return self.pending.popleft().result()
+
+    def fetch_after(self, before: "Future[FetchedBatch]", progress: float) -> FetchedBatch:
+        """Prepare the batch after another one, which the same thread has prepared; raises the error of that one."""
+        return self.fetch(before.result()[0].after, progress)
 
     def fetch(self, position: Position, progress: float) -> FetchedBatch:
         """Prepare a batch and copy it to the device."""

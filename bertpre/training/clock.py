@@ -46,8 +46,8 @@ class Clock:
 
         Start-up is not part of a wall-clock budget's warm-up, and the reserve is subtracted from the budget.
         """
-        if self.startup_seconds is None:
-            return 0.0
+        if self.startup_seconds is None:  # no time has passed that counts
+            return self.duration.progress(step, 0.0, tokens)
         return self.duration.progress(step, self.elapsed + self.reserve_seconds, tokens, self.startup_seconds)
 
     def seconds_left(self, progress: float) -> float:

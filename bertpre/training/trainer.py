@@ -27,6 +27,7 @@ from bertpre.training.step import Arithmetic, TrainingStep
 from bertpre.training.step_log import StepLog
 
 logger = logging.getLogger(__name__)
+STEPS_AHEAD = 3  # whose batches are prepared or waiting
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Trainer:
         self.should_stop, self.after_step = should_stop, after_step
         self.training_step = TrainingStep(accelerator, model, optimizers, objective, arithmetic, seed)
         self.batches = Prefetcher(source, objective, accelerator.device)
+        # How many tokens a step has is known when its batch is there, and progress by tokens chooses the next one's.
+        self.steps_ahead = 1 if duration.max_tokens else STEPS_AHEAD
         self.clock, self.progress = Clock(duration), Progress()
         self.memory = evaluation.memory if evaluation is not None else None
         self.saved_step: int | None = None
@@ -145,7 +148,7 @@ class Trainer:
             return True
         is_left_out = progress.step in self.training_step.guard.left_out
         tokens = 0 if is_left_out else counts["tokens"]
-        self.prefetch(batch.after, self.share_done(ahead=1, tokens=tokens))
+        self.batches.prefetch(self.share_done(self.steps_ahead, tokens))
         if not is_left_out:
             self.optimize(batch, counts, self.lr_at(share))
         progress.step, progress.tokens = progress.step + 1, progress.tokens + tokens
@@ -276,9 +279,11 @@ class Trainer:
 
     # ---- batches -----------------------------------------------------------------------------------------------------
 
-    def prefetch(self, position: Position | None = None, share: float | None = None) -> None:
-        """Start to prepare the batch at a position, by default the current one."""
-        self.batches.prefetch(position or self.progress.position, self.share_done() if share is None else share)
+    def prefetch(self) -> None:
+        """Start to prepare the batches from the current position on; `take_step` asks for one more each time."""
+        self.batches.begin(self.progress.position, self.share_done())
+        for ahead in range(1, self.steps_ahead):
+            self.batches.prefetch(self.share_done(ahead))
 
     def next_batch(self, received_signal: int) -> tuple[StepBatch, dict[str, int], int]:
         """The next batch, its counts over all processes, and the signal that any process has received."""

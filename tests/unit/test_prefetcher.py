@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertpre.data.sampler import Position
-from bertpre.training.batches import Prefetcher, StepBatch
+from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from tests.toys import ToyObjective
 
 
@@ -26,9 +26,68 @@ def test_the_thread_uses_the_gpu_of_its_process(
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append((device.index, is_main())))
     with Prefetcher(empty, ToyObjective(), torch.device(device)) as batches:
         for _ in range(2):
-            batches.prefetch(Position(), 0.0)
+            batches.begin(Position(), 0.0)
             batches.next_batch()
     assert chosen == [(index, False) for index in expected]
+
+
+def at_once(source: BatchSource) -> Prefetcher:
+    return Prefetcher(source, ToyObjective(), torch.device("cpu"))
+
+
+def test_batches_follow_each_other_from_the_position_where_they_begin() -> None:
+    asked: list[tuple[int, float]] = []
+
+    def source(position: Position, progress: float) -> StepBatch:
+        asked.append((position.offset, progress))
+        return StepBatch([], Position(offset=position.offset + 10))
+
+    with at_once(source) as batches:
+        batches.begin(Position(offset=3), 0.0)
+        for number in range(1, 4):
+            batches.prefetch(number / 10)
+        assert [batches.next_batch()[0].after.offset for _ in range(2)] == [13, 23]
+        batches.begin(Position(offset=500), 0.7)  # as after a rollback
+        batches.prefetch(0.8)
+        assert [batches.next_batch()[0].after.offset for _ in range(2)] == [510, 520]
+        batches.prefetch(0.9)  # after batches that are all taken
+        assert batches.next_batch()[0].after.offset == 530
+    assert asked[:2] == [(3, 0.0), (13, 0.1)] and asked[-3:] == [(500, 0.7), (510, 0.8), (520, 0.9)]
+
+
+def test_an_error_is_raised_where_its_batch_is_wanted() -> None:
+    def source(position: Position, progress: float) -> StepBatch:
+        if position.offset == 1:
+            raise OSError("the disk is gone")
+        return StepBatch([], Position(offset=position.offset + 1))
+
+    with at_once(source) as batches:
+        batches.begin(Position(), 0.0)
+        batches.prefetch(0.1)
+        batches.prefetch(0.2)
+        batches.next_batch()
+        for _ in range(2):  # no batch is made at a position that is not known
+            with pytest.raises(OSError, match="the disk is gone"):
+                batches.next_batch()
+
+
+def test_no_batch_is_made_after_the_end() -> None:
+    made, is_over = [], threading.Event()
+
+    def source(position: Position, progress: float) -> StepBatch:
+        made.append(progress)
+        is_over.wait(10)
+        return StepBatch([], position)
+
+    with at_once(source) as batches:
+        batches.begin(Position(), 0.0)
+        for _ in range(5):
+            batches.prefetch(0.5)
+        while not made:
+            pass
+        threading.Timer(0.2, is_over.set).start()
+    assert made == [0.0]
+    assert [thread for thread in threading.enumerate() if "ThreadPool" in thread.name] == []
 
 
 def test_a_batch_that_was_not_asked_for_is_an_error() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator, DistributedType
 
-from bertpre.data.sampler import Position
+from bertpre.data.sampler import PairDataset, Position
 from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.pretraining.batches import PretrainingData
@@ -63,14 +63,35 @@ def test_rows_of_a_store_with_less_text_than_one_row_keep_their_attention_mask(t
     assert (batch["attention_mask"].sum(1) < length).all()
 
 
-@pytest.mark.parametrize("kind", ["none", "nsp"])
-def test_the_batches_of_several_processes_are_those_of_one(kind: str, tiny_run: Path) -> None:
-    (whole,) = data_of(tiny_run, f"pairs.kind={kind}")(Position(), 0.0).micro_batches
-    shares = [
-        data_of(tiny_run, f"pairs.kind={kind}", accelerator=process(index, 4))(Position(), 0.0) for index in range(4)
-    ]
-    for name, values in whole.items():
-        assert torch.equal(torch.cat([share.micro_batches[0][name] for share in shares]), values), name
+@pytest.mark.parametrize("kind", ["none", "nsp", "sop"])
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_the_batches_of_several_processes_are_those_of_one(kind: str, count: int, tiny_run: Path) -> None:
+    alone = data_of(tiny_run, f"pairs.kind={kind}")
+    rows = len(alone.phases[0].dataset.plan(0)[1])
+    for position in (Position(), Position(offset=rows - 3)):  # the second step is of two epochs
+        whole = alone(position, 0.0)
+        shares = [
+            data_of(tiny_run, f"pairs.kind={kind}", accelerator=process(index, count))(position, 0.0)
+            for index in range(count)
+        ]
+        assert {share.after for share in shares} == {whole.after}
+        for name, values in whole.micro_batches[0].items():
+            assert torch.equal(torch.cat([share.micro_batches[0][name] for share in shares]), values), name
+
+
+def test_a_process_looks_up_no_examples_but_its_own(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, looked_up = data_of(tiny_run, accelerator=process(1, 4)), []
+    example = PairDataset.example
+    monkeypatch.setattr(PairDataset, "example", lambda *call: looked_up.append(call[1]) or example(*call))
+    data(Position(), 0.0)
+    assert looked_up == data.phases[0].dataset.take_rows(Position(), 8)[1][2:4].tolist()
+
+
+def test_the_documents_of_a_step_are_those_of_all_processes(tiny_run: Path) -> None:
+    alone, share = data_of(tiny_run), data_of(tiny_run, accelerator=process(1, 4))
+    documents = share(Position(), 0.0).documents()
+    assert documents == alone(Position(), 0.0).documents()
+    assert 1 < len(documents) <= 16 and all(" document " in name for name in documents)
 
 
 def test_batches_without_pairs_have_no_label_of_them(tiny_run: Path) -> None:

@@ -306,6 +306,19 @@ def test_the_dry_run_covers_every_phase(tiny_run: Path) -> None:
     assert [tuple(batch["input_ids"].shape) for batch in data.largest()] == [(8, 32), (8, 48)]
 
 
+@pytest.mark.parametrize("limit", ["steps", "tokens"])
+def test_each_batch_is_asked_for_with_the_progress_of_its_step(limit: str, tmp_path: Path) -> None:
+    """Also those that are prepared before the first step, after a resume, and steps ahead."""
+    duration = {"max_steps": 8} if limit == "steps" else {"max_steps": None, "max_tokens": 8 * ROWS * LENGTH}
+    for stop, (first, last) in {3: (0, 3), 10**9: (3, 8)}.items():
+        source = ToySource()
+        trainer = toy_trainer(tmp_path, source=source, every=1, **duration)
+        trainer.should_stop = lambda trainer=trainer, stop=stop: trainer.progress.step == stop
+        trainer.train()
+        asked = source.asked[: last - first + 1]
+        assert asked == [step / 8 for step in range(first, last + 1)]
+
+
 def test_the_steps_use_the_programs_that_the_dry_run_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[int] = []
     original = torch.nn.Module.compile
