@@ -112,7 +112,8 @@ class Trainer:
             self.dry_run()
             self.log.interval.start = self.clock.now()
             if self.progress.step == 0:
-                if self.evaluation is not None and self.evaluation.at_start:
+                is_measured = self.progress.metrics.get("step") == 0  # by a run that was killed before its next save
+                if self.evaluation is not None and self.evaluation.at_start and not is_measured:
                     self.evaluate()
                 self.save()
             self.prefetch()
