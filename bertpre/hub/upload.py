@@ -74,12 +74,13 @@ def upload(folder: Path, target: Target) -> Pushed:
         kept_card = kept_card and is_edited(folder, repo.repo_id, target.revision, known)
         if kept_card:
             (folder / CARD).rename(folder / NEW_CARD)
-        new = write_inventory(folder)
+        files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != INVENTORY)
+        added = [CommitOperationAdd(file.relative_to(folder).as_posix(), file) for file in files]
+        new = write_inventory(folder, added)
         removed = sorted(path for path in known if path in there and path not in new and path != CARD)
         commit = api.create_commit(
             repo.repo_id,
-            [*(CommitOperationAdd(path, folder / path) for path in (*new, INVENTORY)),
-             *(CommitOperationDelete(path) for path in removed)],
+            [*added, CommitOperationAdd(INVENTORY, folder / INVENTORY), *map(CommitOperationDelete, removed)],
             commit_message=target.commit_message,
             revision=target.revision,
             create_pr=target.create_pr,
@@ -88,10 +89,9 @@ def upload(folder: Path, target: Target) -> Pushed:
     return Pushed(commit.pr_url or f"{repo}{branch}", tuple(removed), kept_card)
 
 
-def write_inventory(folder: Path) -> dict[str, str]:
-    """Write INVENTORY into a folder; returns its other files' SHA-256 by path."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != INVENTORY)
-    checksums = {file.relative_to(folder).as_posix(): file_checksum(file) for file in files}
+def write_inventory(folder: Path, added: list[CommitOperationAdd]) -> dict[str, str]:
+    """Write INVENTORY into a folder; returns its other files' SHA-256 by path, which the Hub's client has computed."""
+    checksums = {each.path_in_repo: each.upload_info.sha256.hex() for each in added}
     write_text(folder / INVENTORY, json.dumps({"bertpre": version("bertpre"), "files": checksums}, indent=2) + "\n")
     return checksums
 

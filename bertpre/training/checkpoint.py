@@ -7,10 +7,13 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -20,12 +23,17 @@ from torch.distributed import ProcessGroup
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, write_text
 from bertpre.training.agreement import from_first, together
+from bertpre.training.background import BackgroundWriter
 from bertpre.training.sharding import gather_each, shard_like
 
 logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
 MEMORY = "memory.safetensors"
 SKIPPED = "skipped.json"
+ROOM = 2  # times the size of a snapshot: the free memory that it needs
+
+Stamps = list[tuple[str, int, int]]  # of a checkpoint's files: name, size, time of the last change
+Tensors = dict[str, dict[str, torch.Tensor]]  # by file and name
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,15 @@ class Checkpoints:
     keep: int = 2  # the newest
     keep_every: float | None = None  # seconds of training; of the older ones, the first in each such stretch
     every_seconds: float | None = None  # save too where so many have passed since the last checkpoint
+    # What this process found when it wrote or read a checkpoint: its files as they were, and whether it was whole.
+    checked: dict[Path, tuple[Stamps, bool]] = field(default_factory=dict, init=False, compare=False)
+
+    def is_whole(self, path: Path) -> bool:
+        """Whether a checkpoint is whole; its files are read only where they have changed since the last time."""
+        found = stamps(path)
+        if path not in self.checked or self.checked[path][0] != found:
+            self.checked[path] = found, read_state(path) is not None
+        return self.checked[path][1]
 
 
 class Memory(Protocol):
@@ -63,24 +80,37 @@ def save_checkpoint(
     state: dict[str, Any],
     memory: Memory | None = None,
     writes: bool = True,
-) -> Path:
+    background: BackgroundWriter | None = None,
+) -> None:
     """Write `step-XXXXXXXX`, whole or not at all, then remove what `outdated` names.
 
     `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Where
-    weights are sharded, all processes call this and one `writes`. Raises UserError where the disk is full; earlier
-    checkpoints stay as they are.
+    weights are sharded, all processes call this and one `writes`. With `background`, which must be idle, a copy in the
+    host's memory is written there while training continues; without the memory for one it is written at once. Raises
+    UserError where the disk is full; earlier checkpoints stay as they are.
     """
-    folder = place.folder
-    target = folder / f"step-{step:08d}"
-    tensors = {
-        FILES[0]: gather_each(model.named_parameters(), writes),
-        FILES[1]: gather_each(optimizer_tensors(optimizers), writes),
-    }
-    if not writes:
-        return target
-    state = {"step": step, **state}
+    parts = {FILES[0]: dict(model.named_parameters()), FILES[1]: dict(optimizer_tensors(optimizers))}
     if memory is not None:
-        tensors[MEMORY], state["memory"] = memory.tensors(), memory.state()
+        parts[MEMORY], state = memory.tensors(), {**state, "memory": memory.state()}
+    copies = background is not None and has_room(parts)
+    tensors = {name: gather_each(values.items(), writes, copies) for name, values in parts.items()}
+    state = deepcopy({"step": step, **state})
+    if writes and background is not None and copies:
+        background.start(lambda: write_checkpoint(place, tensors, state))
+    elif writes:
+        write_checkpoint(place, tensors, state)
+
+
+def has_room(parts: Tensors) -> bool:
+    """Whether the host has the memory for a copy, without driving other programs' or the next step's out."""
+    size = sum(value.numel() * value.element_size() for values in parts.values() for value in values.values())
+    return psutil.virtual_memory().available > ROOM * size
+
+
+def write_checkpoint(place: Checkpoints, tensors: Tensors, state: dict[str, Any]) -> None:
+    """Write a checkpoint beside its place and publish it by renaming; then remove what is outdated."""
+    folder, step = place.folder, state["step"]
+    target = folder / f"step-{step:08d}"
     partial = folder / f"{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -88,19 +118,20 @@ def save_checkpoint(
         if target.exists():  # damaged, and its step was trained again
             target.rename(free_name(folder / f"{target.name}.damaged"))
         partial.rename(target)
+        sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise UserError(
             f"{folder}: the checkpoint of step {step} cannot be written: {error}. Earlier checkpoints are intact: free "
             "some space and run the same command to resume"
         ) from None
+    place.checked[target] = stamps(target), True
     for old in outdated(place, target):
         shutil.rmtree(old)
-    return target
 
 
-def write_files(partial: Path, tensors: dict[str, dict[str, torch.Tensor]], state: dict[str, Any]) -> None:
-    """Write a checkpoint's files, `tensors` by file name, and wait until they are on the disk."""
+def write_files(partial: Path, tensors: Tensors, state: dict[str, Any]) -> None:
+    """Write a checkpoint's files, and wait until they are on the disk."""
     partial.mkdir(parents=True)
     for name, values in tensors.items():
         save_file({key: value.contiguous() for key, value in values.items()}, partial / name)
@@ -109,6 +140,23 @@ def write_files(partial: Path, tensors: dict[str, dict[str, torch.Tensor]], stat
     for name in (*tensors, "state.json"):
         with (partial / name).open("rb") as stream:
             os.fsync(stream.fileno())
+    sync_folder(partial)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a folder's list of files is on the disk, where the file system can do that for folders."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def stamps(path: Path) -> Stamps:
+    """What changes when a checkpoint's files are written to; their content is not read."""
+    found = ((file.name, file.stat()) for file in sorted(path.glob("*")))
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]
 
 
 def free_name(path: Path) -> Path:
@@ -124,7 +172,7 @@ def outdated(place: Checkpoints, newest: Path) -> list[Path]:
     """
     candidates = [path for path in list_checkpoints(place.folder) if path.name <= newest.name][: -place.keep]
     kept = first_of_each(candidates, place.keep_every) if place.keep_every else []
-    return [path for path in candidates if path not in kept and read_state(path) is not None]
+    return [path for path in candidates if path not in kept and place.is_whole(path)]
 
 
 def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
@@ -192,7 +240,7 @@ def newest_whole(folder: Path) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def read_tensors(path: Path, state: dict[str, Any], is_checked: bool) -> dict[str, dict[str, torch.Tensor]]:
+def read_tensors(path: Path, state: dict[str, Any], is_checked: bool) -> Tensors:
     """A checkpoint's tensors by file; raises UserError where it is not the whole one that has this state."""
     if not is_checked and read_state(path) != state:
         raise UserError(

@@ -30,8 +30,10 @@ def gather_full(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def gather_each(tensors: Iterable[tuple[str, Tensor]], keeps: bool) -> dict[str, Tensor]:
+def gather_each(tensors: Iterable[tuple[str, Tensor]], keeps: bool, copies: bool = False) -> dict[str, Tensor]:
     """Full tensors by name on the process that `keeps` them, none on the others.
+
+    With `copies` they are all copies on the CPU, which later steps do not change.
 
     Where they are sharded, every process has to call this; one is gathered after the other and moved to the CPU, so no
     GPU holds more than one of them.
@@ -39,7 +41,9 @@ def gather_each(tensors: Iterable[tuple[str, Tensor]], keeps: bool) -> dict[str,
     kept = {}
     for name, tensor in tensors:
         full = gather_full(tensor.detach())
-        if keeps:
+        if keeps and copies:
+            kept[name] = full.to("cpu", copy=True)
+        elif keeps:
             kept[name] = full.cpu() if isinstance(tensor, DTensor) else full
         del full  # before the next one is gathered
     return kept

@@ -14,6 +14,7 @@ from torch import nn
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
 from bertpre.training.agreement import from_first, refuse_different_weights, together
+from bertpre.training.background import BackgroundWriter
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints, load_checkpoint, read_skipped, save_checkpoint, write_skipped
 from bertpre.training.clock import Clock
@@ -91,7 +92,7 @@ class Trainer:
         self.evaluation, self.checkpoints = evaluation, checkpoints
         self.should_stop, self.after_step = should_stop, after_step
         self.training_step = TrainingStep(accelerator, model, optimizers, objective, arithmetic, seed)
-        self.batches = Prefetcher(source, objective, accelerator.device)
+        self.batches, self.writer = Prefetcher(source, objective, accelerator.device), BackgroundWriter()
         # How many tokens a step has is known when its batch is there, and progress by tokens chooses the next one's.
         self.steps_ahead = 1 if duration.max_tokens else STEPS_AHEAD
         self.clock, self.progress = Clock(duration), Progress()
@@ -110,11 +111,12 @@ class Trainer:
         """
         self.clock.start()
         self.resume()
-        with StopRequest(self.checkpoints is not None) as request, self.batches:
+        with StopRequest(self.checkpoints is not None) as request, self.batches, self.writer:
             self.dry_run()
             self.log.interval.start = self.clock.now()
             if self.progress.step == 0:
-                if self.evaluation is not None and self.evaluation.at_start:
+                is_measured = self.progress.metrics.get("step") == 0  # by a run that was killed before its next save
+                if self.evaluation is not None and self.evaluation.at_start and not is_measured:
                     self.evaluate()
                 self.save()
             self.prefetch()
@@ -260,6 +262,7 @@ class Trainer:
     def restore(self) -> dict[str, Any] | None:
         """Take over the newest whole checkpoint, except for its clock; returns its state, or None without one."""
         step, state = self.training_step, None
+        self.finish_writing()
         if self.checkpoints is not None:
             folder = self.checkpoints.folder
             state = load_checkpoint(folder, step.model, step.optimizers, self.memory, self.cpu_group)
@@ -315,7 +318,7 @@ class Trainer:
         if due and self.share_done() < 1:
             self.evaluate()
         if self.is_save_due():
-            self.save()
+            self.save(in_background=True)
         if self.after_step is not None:
             self.after_step(self)
 
@@ -355,12 +358,18 @@ class Trainer:
         is_late = place.every_seconds and self.clock.elapsed - self.saved_seconds >= place.every_seconds
         return bool(is_late or (place.every and self.progress.step % place.every == 0))
 
-    def save(self) -> None:
-        """Write a checkpoint; one process writes, the others wait. Raises UserError where a weight is not finite.
+    def save(self, in_background: bool = False) -> None:
+        """Write a checkpoint, once the one before is complete; one process writes, the others wait.
 
-        fp16's overflows are normal, so gradients alone do not show whether a weight is the cause.
+        With `in_background` training may continue as soon as what belongs to the checkpoint is copied.
+        Raises UserError where the one before could not be written, and where a weight is not finite: fp16's overflows
+        are normal, so gradients alone do not show whether a weight is the cause.
         """
-        if self.checkpoints is None or self.saved_step == self.progress.step:
+        if self.checkpoints is None:
+            return
+        called = self.clock.now()
+        self.finish_writing()
+        if self.saved_step == self.progress.step:
             return
         step = self.training_step
         self.check_gradients()  # where training goes back, the weights are not saved
@@ -378,18 +387,27 @@ class Trainer:
             "skipped_in_a_row": {str(number): documents for number, documents in step.guard.row.items()},
             "log": self.log.state(self.accelerator),
         }
-        together(lambda: self.write_checkpoint(state), self.cpu_group)
+        together(lambda: self.write_checkpoint(state, self.writer if in_background else None), self.cpu_group)
         self.saved_step, self.saved_seconds = self.progress.step, self.clock.elapsed
-        self.clock.save_seconds = self.clock.now() - start
-        self.log.exclude(self.clock.save_seconds)
+        if self.writer.pending is None:
+            self.clock.save_seconds = self.clock.now() - start
+        self.log.exclude(self.clock.now() - called)
 
-    def write_checkpoint(self, state: dict[str, Any]) -> None:
+    def write_checkpoint(self, state: dict[str, Any], background: BackgroundWriter | None) -> None:
         """Write a checkpoint, where this process has a part in it."""
-        step, is_main = self.training_step, self.accelerator.is_main_process
-        if self.checkpoints is not None and (is_main or step.is_sharded):
-            save_checkpoint(
-                self.checkpoints, self.progress.step, step.model, step.optimizers, state, self.memory, writes=is_main
-            )
+        place, step, is_main = self.checkpoints, self.training_step, self.accelerator.is_main_process
+        if place is not None and (is_main or step.is_sharded):
+            number, memory = self.progress.step, self.memory
+            save_checkpoint(place, number, step.model, step.optimizers, state, memory, is_main, background)
+
+    def finish_writing(self) -> None:
+        """Wait until the checkpoint that is being written, if any, is complete.
+
+        Raises UserError, on every process, where it cannot be written.
+        """
+        seconds = together(self.writer.wait, self.cpu_group)
+        if seconds is not None:
+            self.clock.save_seconds = seconds
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

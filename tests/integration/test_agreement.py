@@ -36,8 +36,12 @@ def drifting(trainer):
 Trainer.between_steps = drifting
 """
 FULL_DISK = """
+save_file = checkpoint.save_file
+
 def no_space(tensors, file):
-    raise OSError("no space left")
+    if "step-0000000{step}" in str(file):
+        raise OSError("no space left")
+    save_file(tensors, file)
 
 checkpoint.save_file = no_space
 """
@@ -111,11 +115,14 @@ def test_weights_that_differ_are_one_message_and_are_not_saved(tiny_modern_run: 
     assert not (target / "checkpoints" / "step-00000010").exists()
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_all_processes(tiny_modern_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [0, 5])  # waited for, in the background
+def test_a_checkpoint_that_cannot_be_written_ends_all_processes(
+    step: int, tiny_modern_run: Path, tmp_path: Path
+) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    said = errors(pretrain_on(2, tiny_modern_run, target, 0, FULL_DISK))
+    said = errors(pretrain_on(2, tiny_modern_run, target, 0, FULL_DISK.replace("{step}", str(step))))
     assert len(said) == 1
-    assert "the checkpoint of step 0 cannot be written: no space left" in said[0]
+    assert f"the checkpoint of step {step} cannot be written: no space left" in said[0]
 
 
 def test_one_process_agrees_with_itself() -> None:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.checkpoint import list_checkpoints
 from bertpre.training.trackers import WandbTracker
+from bertpre.training.trainer import Trainer
 from tests.helpers import (
     ROOT,
     at_step,
@@ -211,10 +211,15 @@ def test_a_full_disk_is_one_message_and_the_earlier_checkpoints_stay(
     resource = pytest.importorskip("resource")
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    no_room = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, before[1]))  # bytes of a file
+
+    def no_room(trainer: Trainer) -> None:
+        if trainer.progress.step == 9:
+            trainer.finish_writing()  # of step 5's
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # bytes of a file
+
     try:
         with pytest.raises(UserError, match="checkpoints: the checkpoint of step 10 cannot be written: .*to resume"):
-            pretrain(recipe_of(tiny_run, target), at_step(9, no_room))
+            pretrain(recipe_of(tiny_run, target), no_room)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     names = sorted(path.name for path in (target / "checkpoints").iterdir())

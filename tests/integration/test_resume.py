@@ -21,10 +21,11 @@ from tests.helpers import at_step, copy_run, read_metrics, run_cli, run_here, ru
 TIMES = {
     "elapsed_seconds", "tokens_per_second", "data_wait_fraction", "flops_utilization", "seconds_left", "peak_memory_mb",
 }  # fmt: skip
-KILLED_AFTER_STEP_7 = "step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
+KILLED_AFTER_STEP_7 = "step == 7 and (trainer.finish_writing(), os.kill(os.getpid(), signal.SIGKILL))"
 # The kernel kills a process that writes beyond its limit, here within the weights of step 10's checkpoint.
 KILLED_WHILE_SAVING_STEP_10 = """if step == 9:
         import resource
+        trainer.finish_writing()  # of step 5's
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"""
 
@@ -71,6 +72,22 @@ def test_a_run_killed_while_it_saves_resumes_bit_identically(tiny_modern_run: Pa
     assert (tmp_path / "run" / "checkpoints" / "step-00000010.partial").is_dir()
     assert run_here(*arguments) == 0
     assert_same_run(tmp_path / "run", tiny_modern_run)
+
+
+def test_a_run_killed_while_step_5_is_written_in_the_background_resumes_bit_identically(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    """The disk is slow: training is at step 7 when the kill comes, and only the checkpoint of step 0 is complete."""
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    slow = "from bertpre.training import checkpoint\nlate = lambda tensors, file: time.sleep(60)\n"
+    hook = "if step == 4: checkpoint.save_file = late\n    step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
+    arguments = (str(tiny_run / "recipe.yaml"), f"output_dir={target}")
+    done = run_process([sys.executable, "-c", slow + training_with(hook), *arguments])
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    names = sorted(path.name for path in (target / "checkpoints").iterdir())
+    assert names == ["step-00000000", "step-00000005.partial"]
+    assert run_here("pretrain", *arguments) == 0
+    assert_same_run(target, tiny_run)
 
 
 def test_a_run_of_full_rows_resumes_bit_identically(tiny_run: Path, tmp_path: Path) -> None:
