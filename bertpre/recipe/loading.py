@@ -81,7 +81,7 @@ def shipped_recipes() -> dict[str, Path]:
     package = Path(__file__).parent.parent
     installed, checkout = package / "recipes", package.parent / "recipes"
     folder = installed if installed.is_dir() else checkout
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def find_recipe(name: str) -> Path:

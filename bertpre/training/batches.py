@@ -1,6 +1,6 @@
 """Where a training's batches come from, and how they reach the device in time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +10,7 @@ import torch
 
 from bertpre.data.sampler import Position
 from bertpre.training.metrics import Batch, Objective
+from bertpre.training.micro_batches import Shape
 
 
 def no_documents() -> list[str]:
@@ -33,6 +34,11 @@ class BatchSource(Protocol):
 
     def largest(self) -> list[Batch]:
         """One micro-batch of each shape that the training will use, for a dry run."""
+        ...
+
+    @property
+    def shapes(self) -> Sequence[Shape]:
+        """The shapes that the training will use."""
         ...
 
 

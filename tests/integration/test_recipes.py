@@ -39,7 +39,7 @@ def test_it_names_the_schema_and_is_valid_under_it(name: str) -> None:
 
 
 def test_the_shipped_recipes_are_those_of_the_folder() -> None:
-    assert [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))] == NAMES
+    assert sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml")) == NAMES
     assert {"quickstart", "imdb-mini-cpu", "imdb-base", "wikipedia-base"} <= set(NAMES)
 
 

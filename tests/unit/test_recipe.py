@@ -198,7 +198,7 @@ def test_a_run_directory_stands_for_its_own_recipe(tmp_path: Path) -> None:
 
 def test_overrides_do_not_leak_into_the_next_recipe(tmp_path: Path) -> None:
     load(tmp_path, MINIMAL, "training.phases=[{max_length: 64}]", "training.phases.0.micro_batch_size=2")
-    assert load(tmp_path, MINIMAL).training.phases[0].micro_batch_size is None
+    assert load(tmp_path, MINIMAL).training.phases[0].micro_batch_size == "auto"
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
