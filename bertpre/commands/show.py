@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from pydantic.fields import FieldInfo
 
+from bertpre.console import duration
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
 from bertpre.run_directory import read_results
 
@@ -99,11 +100,11 @@ def print_model(recipe: Recipe) -> None:
 
 
 def print_cost(totals: dict[str, float]) -> None:
-    """Print the FLOPs that a limit in steps or tokens comes to, and the hours that GPUs would take, as estimated."""
+    """Print the FLOPs that a limit in steps or tokens comes to, and the time that GPUs would take, as estimated."""
     if limits := {name: flops for name, flops in totals.items() if flops}:
         name, flops = min(limits.items(), key=lambda item: item[1])
-        gpus = ", ".join(
-            f"{flops / UTILIZATION / rate / 3600:.1f} h on one {gpu} ({UTILIZATION:.0%} of {rate / 1e12:.0f} TFLOP/s)"
+        times = (
+            f"{duration(flops / UTILIZATION / rate)} on one {gpu} ({UTILIZATION:.0%} of {rate / 1e12:.0f} TFLOP/s)"
             for gpu, rate in GPU_RATES.items()
         )
-        print(f"# training.{name}: at most {flops:.2g} FLOPs; estimated: {gpus}")
+        print(f"# training.{name}: at most {flops:.1e} FLOPs; estimated: {', '.join(times)}")

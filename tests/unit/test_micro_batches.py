@@ -1,5 +1,6 @@
 """Micro-batches as large as memory allows, on a model that runs out of memory above a number of rows."""
 
+import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import torch
 from accelerate import DistributedType
 from torch import Tensor
 
+from bertpre.commands.finetune import finetune
+from bertpre.commands.pretrain import pretrain
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning.batches import TrainingBatches
@@ -19,8 +22,9 @@ from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Finetune, load_recipe
 from bertpre.training.checkpoint import list_checkpoints, read_state
 from bertpre.training.micro_batches import sizes_to_try
-from bertpre.training.step import Arithmetic
+from bertpre.training.step import Arithmetic, TrainingStep
 from bertpre.training.trainer import Trainer
+from tests.helpers import copy_run, read_metrics
 from tests.toys import ROWS, ToyModel, ToyOutput, ToySource, toy_trainer
 
 
@@ -166,3 +170,27 @@ def test_fine_tuning_tries_its_longest_texts(device: str, wanted: int | str, cho
     data = TrainingBatches(encoded, 0, settings, machine(device), seed=0)
     assert data.shapes[0].choices == choices
     assert data.sample(5)["input_ids"].shape == (5, 32)  # more than there are texts
+
+
+def test_pretraining_and_fine_tuning_with_sizes_that_were_tried_give_the_same_losses(
+    tiny_modern_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[list[int]] = []
+
+    def after_step(trainer: Trainer) -> None:
+        sizes.append([shape.micro_batch_size for shape in trainer.batches.source.shapes])
+
+    for place in ("pretraining", "finetuning"):
+        monkeypatch.setattr(f"bertpre.{place}.batches.sizes_to_try", lambda share, _: [share, share // 2, share // 4])
+    monkeypatch.setattr(TrainingStep, "fits", lambda _, batch: len(batch["input_ids"]) <= 6)
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    recipe = load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={target}"])
+    finetune(recipe, after_step)
+    assert sizes == [[4]] * 8  # a quarter of 16: nine rows have no room
+    sizes.clear()
+    shutil.rmtree(target / "checkpoints")
+    pretrain(recipe, after_step)
+    assert sizes == [[4, 4]] * 10
+    for stage in ("pretrain", "finetune"):
+        rows, expected = read_metrics(target, stage, "train"), read_metrics(tiny_modern_run, stage, "train")
+        assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in expected], rel=2e-3)
