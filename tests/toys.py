@@ -65,21 +65,36 @@ class ToyObjective:
 class ToySource:
     """Random tokens that depend on the position alone; notes each progress that it is asked for."""
 
-    def __init__(self, micro_batches: int = 1, before_largest: Callable[[], None] = lambda: None) -> None:
-        self.micro_batches, self.before_largest = micro_batches, before_largest
+    def __init__(
+        self,
+        micro_batches: int = 1,
+        before_largest: Callable[[], None] = lambda: None,
+        choices: tuple[int, ...] | None = None,  # of micro-batch sizes
+    ) -> None:
+        self.micro_batch_size, self.before_largest = ROWS // micro_batches, before_largest
+        self.choices = choices or (self.micro_batch_size,)
         self.asked: list[float] = []
 
     def __call__(self, position: Position, progress: float) -> StepBatch:
         self.asked.append(progress)
         generator = torch.Generator().manual_seed(position.offset)
         ids = torch.randint(VOCABULARY, (ROWS, LENGTH), generator=generator)
-        parts = [{"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.chunk(self.micro_batches)]
+        parts = [
+            {"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.split(self.micro_batch_size)
+        ]
         return StepBatch(parts, Position(offset=position.offset + 1), lambda: [f"document {position.offset}"])
 
     def largest(self) -> list[Batch]:
         self.before_largest()
-        ids = torch.zeros(ROWS // self.micro_batches, LENGTH, dtype=torch.int64)
-        return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+        return [self.sample(self.micro_batch_size)]
+
+    @property
+    def shapes(self) -> "list[ToySource]":
+        return [self]
+
+    def sample(self, rows: int) -> Batch:
+        ids = torch.zeros(rows, LENGTH, dtype=torch.int64)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def toy_trainer(

@@ -64,7 +64,7 @@ def doctor(recipe: Recipe) -> None:
     trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
     report("memory and disk", size_lines(recipe, model, dtype, folder))
     try:
-        report("rehearsal", rehearsal_lines(recipe, trainer))
+        report("rehearsal", rehearsal_lines(recipe, trainer, data))
     except NonFiniteGradient as error:
         print(f"  ! {error}: lower training.learning_rate or use fp32")
 
@@ -159,10 +159,8 @@ def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
     for number, phase in enumerate(data.phases, start=1):
         size, micro = phase.global_batch_size, phase.micro_batch_size
         passes, group = size // (micro * processes), len(phase.dataset.plan(0)[0])
-        yield (
-            f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {micro} in a pass x {passes} passes x "
-            f"{processes} processes"
-        )
+        made = f"{micro} in a pass x {passes} passes" if len(phase.choices) == 1 else f"{micro} in passes that fit"
+        yield f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {made} x {processes} processes"
         if size > group * phase.dataset.groups:
             yield f"! a step takes more pairs than the corpus has ({group:,}): lower training.global_batch_size"
     if recipe.tokenizer.vocab_size % 8:
@@ -183,9 +181,12 @@ def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folde
         yield f"! only {free:,.0f} MB of disk are free: lower checkpoint.keep or set another output_dir"
 
 
-def rehearsal_lines(recipe: Recipe, trainer: Trainer) -> Iterator[str]:
+def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> Iterator[str]:
     """A dry run of the largest batches, a few steps, what they say about the whole, and one batch overfit."""
     rehearsal = trainer.rehearse(REHEARSED_STEPS, OVERFIT_STEPS)
+    for number, phase in enumerate(data.phases, start=1):
+        if len(phase.choices) > 1:
+            yield f"phase {number}: {phase.micro_batch_size} pairs in a pass fit"
     yield f"the largest batches fit; compiling and running them took {duration(rehearsal.startup_seconds)}"
     yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens)
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"

@@ -9,8 +9,13 @@ from pathlib import Path
 import yaml
 from pydantic.fields import FieldInfo
 
+from bertpre.console import duration
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
 from bertpre.run_directory import read_results
+
+# FLOP/s of a GPU's large products in bf16, two thirds to four fifths of the data sheet's, and the share that a training
+# reaches: an estimate until it is measured.
+GPU_RATES, UTILIZATION = {"H100": 660e12, "H200": 790e12}, 0.4
 
 
 def show(recipe: Recipe | None) -> None:
@@ -77,14 +82,29 @@ def with_meanings(lines: list[str], meanings: dict[str, str]) -> Iterator[str]:
 
 
 def print_model(recipe: Recipe) -> None:
-    """Print the size of the model that is pretrained, and the tokens and FLOPs of each phase."""
+    """Print the size of the model that is pretrained, the tokens and FLOPs of each phase, and of the whole."""
     from bertpre.model.flops import Sizes, count_parameters, flops_per_token
 
     sizes = recipe.model.model_dump(include=set(Sizes.__annotations__))
     config = Sizes(**sizes, vocab_size=recipe.tokenizer.vocab_size)
     training = recipe.training
     print(f"# parameters: {count_parameters(config):,} (with the full vocabulary)")
+    totals = {"max_steps": 0.0, "max_tokens": 0.0}
     for phase in training.phases:
         flops = flops_per_token(config, phase.max_length, training.masked_lm_prob)
         tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length
         print(f"# at length {phase.max_length}: at most {tokens:,} tokens per step, {flops / 1e6:.1f} MFLOPs per token")
+        totals["max_steps"] += phase.share * (training.max_steps or 0) * tokens * flops
+        totals["max_tokens"] += phase.share * (training.max_tokens or 0) * flops
+    print_cost(totals)
+
+
+def print_cost(totals: dict[str, float]) -> None:
+    """Print the FLOPs that a limit in steps or tokens comes to, and the time that GPUs would take, as estimated."""
+    if limits := {name: flops for name, flops in totals.items() if flops}:
+        name, flops = min(limits.items(), key=lambda item: item[1])
+        times = (
+            f"{duration(flops / UTILIZATION / rate)} on one {gpu} ({UTILIZATION:.0%} of {rate / 1e12:.0f} TFLOP/s)"
+            for gpu, rate in GPU_RATES.items()
+        )
+        print(f"# training.{name}: at most {flops:.1e} FLOPs; estimated: {', '.join(times)}")

@@ -160,9 +160,12 @@ def in_batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
     return (examples[start : start + size] for start in range(0, len(examples), size))
 
 
-def micro_batch_size(batch_size: int, wanted: int | None, num_processes: int, key: str) -> int:
-    """Examples in one forward pass; raises UserError, which names `key`, where the batch does not divide evenly."""
-    size = wanted or batch_size // num_processes
+def micro_batch_size(batch_size: int, wanted: int | str, num_processes: int, key: str) -> int:
+    """Examples in one forward pass as wanted, or (`auto`) all of a process's.
+
+    Raises UserError, which names `key`, where the batch does not divide evenly.
+    """
+    size = wanted if isinstance(wanted, int) else batch_size // num_processes
     if not size or batch_size % (size * num_processes):
         raise UserError(
             f"{key} is {batch_size}: it must be a multiple of micro_batch_size ({size}) times the number of processes "

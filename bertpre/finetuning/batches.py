@@ -1,5 +1,7 @@
 """Training batches: texts of similar length together, in an order given by seed and epoch."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from accelerate import Accelerator
 
@@ -8,6 +10,7 @@ from bertpre.finetuning.encoding import EncodedExamples, collate, in_slices
 from bertpre.recipe import Finetune
 from bertpre.training.batches import StepBatch
 from bertpre.training.metrics import Batch
+from bertpre.training.micro_batches import sizes_to_try
 
 LENGTH_MULTIPLE = 8  # bf16 matrix products are fastest at such sizes
 
@@ -28,9 +31,10 @@ class TrainingBatches:
         parts = np.split(np.arange(len(self.lengths)), [encoded.num_pseudo_labelled])
         self.parts = [part for part in parts if len(part)]
         self.steps_per_epoch = sum(-(-len(part) // settings.batch_size) for part in self.parts)
-        self.micro_batch_size = micro_batch_size(
-            settings.batch_size, settings.micro_batch_size, accelerator.num_processes, "finetune.batch_size"
-        )
+        wanted = settings.micro_batch_size
+        micro = micro_batch_size(settings.batch_size, wanted, accelerator.num_processes, "finetune.batch_size")
+        self.micro_batch_size = micro
+        self.choices: Sequence[int] = sizes_to_try(micro, accelerator) if wanted == "auto" else [micro]
 
     def __call__(self, position: Position, progress: float) -> StepBatch:
         """This process's micro-batches of the step at `position`, whose offset counts steps."""
@@ -40,10 +44,18 @@ class TrainingBatches:
         mine = batch[self.accelerator.process_index :: self.accelerator.num_processes]
         return StepBatch([self.collate(mine[part]) for part in in_slices(len(mine), self.micro_batch_size)], after)
 
+    @property
+    def shapes(self) -> "list[TrainingBatches]":
+        """One, as if all texts were as long as the longest."""
+        return [self]
+
     def largest(self) -> list[Batch]:
         """One micro-batch, of the longest texts."""
-        longest = np.argsort(-self.lengths)[: self.micro_batch_size]
-        return [self.collate(longest)]
+        return [self.sample(self.micro_batch_size)]
+
+    def sample(self, rows: int) -> Batch:
+        """The longest texts as one micro-batch; a text comes again where there are fewer."""
+        return self.collate(np.resize(np.argsort(-self.lengths)[:rows], rows))
 
     def epoch_batches(self, epoch: int) -> np.ndarray:
         """The indices of an epoch's texts, (steps, batch_size)."""

@@ -1,7 +1,7 @@
 """The batches of pretraining: store -> pairs -> masked micro-batches of this process."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,20 +22,22 @@ from bertpre.recipe import Phase, Recipe
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.intervals import wilson_interval
 from bertpre.training.metrics import Batch
+from bertpre.training.micro_batches import sizes_to_try
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-@dataclass(frozen=True)
+@dataclass
 class PhaseBatches:
-    """The examples and batch sizes of one phase, which has its own sequence length."""
+    """The examples and batch sizes of one phase, which has its own sequence length: a `Shape` for the trainer."""
 
     max_length: int
     dataset: PairDataset
     collator: MaskingCollator
     global_batch_size: int
     micro_batch_size: int
+    choices: Sequence[int]  # of micro-batch sizes
     end: float  # share of the training after which the next phase begins
     has_pairs: bool
 
@@ -52,9 +54,9 @@ class PhaseBatches:
             batch = self.collator(group, masked_lm_prob)
             yield {name: value for name, value in batch.items() if name not in left_out}
 
-    def largest(self) -> Batch:
-        """The first micro-batch; all of a phase have the same shape."""
-        return next(self.micro_batches(self.dataset.take(Position(), self.micro_batch_size)[0]))
+    def sample(self, rows: int) -> Batch:
+        """The first examples as one micro-batch; all of a phase have the same length."""
+        return next(replace(self, micro_batch_size=rows).micro_batches(self.dataset.take(Position(), rows)[0]))
 
 
 class PretrainingData:
@@ -70,13 +72,13 @@ class PretrainingData:
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         ends = accumulate(phase.share for phase in training.phases)
         self.phases = [
-            build_phase(recipe, tokenizer, phase, shards, accelerator.num_processes, end)
+            build_phase(recipe, tokenizer, phase, shards, accelerator, end)
             for phase, end in zip(training.phases, ends, strict=True)
         ]
         self.frequencies = audit_frequencies(read_token_counts(folder), tokenizer, training.mask_split)
         # Validation uses the first phase's length, where most of the training is, from the start to the end.
         held_out = pair_dataset(recipe, tokenizer, training.phases[0], self.validation_shards)
-        self.held_out = replace(self.phases[0], dataset=held_out)
+        self.held_out = held_out
         available = len(held_out.plan(0)[0])
         count = min(training.eval_pairs, available)
         if wants_shards(accelerator):  # all processes then have to evaluate the same number of batches
@@ -115,7 +117,12 @@ class PretrainingData:
 
     def largest(self) -> list[Batch]:
         """A micro-batch of each phase."""
-        return [phase.largest() for phase in self.phases]
+        return [phase.sample(phase.micro_batch_size) for phase in self.phases]
+
+    @property
+    def shapes(self) -> list[PhaseBatches]:
+        """Each phase has its own."""
+        return self.phases
 
     def masked_lm_prob_at(self, progress: float) -> float:
         """The share of tokens that are masked, which changes linearly with progress (0 to 1)."""
@@ -129,7 +136,7 @@ class PretrainingData:
     def validation_batches(self) -> Iterator[Batch]:
         """This process's share of the validation pairs on the device, with the same masks every time."""
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
-        for batch in self.held_out.micro_batches(mine):
+        for batch in replace(self.phases[0], dataset=self.held_out).micro_batches(mine):
             yield to_device(batch, self.accelerator.device)
 
 
@@ -138,7 +145,7 @@ def build_phase(
     tokenizer: "PreTrainedTokenizerBase",
     phase: Phase,
     shards: list[Shard],
-    num_processes: int,
+    accelerator: Accelerator,
     end: float,
 ) -> PhaseBatches:
     """One phase of the recipe; raises UserError where its batch cannot be divided among the processes."""
@@ -153,9 +160,10 @@ def build_phase(
     )
     key = "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
     size = phase.global_batch_size or training.global_batch_size
-    micro = micro_batch_size(size, phase.micro_batch_size, num_processes, key)
+    micro = micro_batch_size(size, phase.micro_batch_size, accelerator.num_processes, key)
+    choices = sizes_to_try(micro, accelerator) if phase.micro_batch_size == "auto" else [micro]
     dataset = pair_dataset(recipe, tokenizer, phase, shards)
-    return PhaseBatches(phase.max_length, dataset, collator, size, micro, end, has_pairs(recipe))
+    return PhaseBatches(phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe))
 
 
 def pair_dataset(

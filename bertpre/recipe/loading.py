@@ -81,7 +81,7 @@ def shipped_recipes() -> dict[str, Path]:
     package = Path(__file__).parent.parent
     installed, checkout = package / "recipes", package.parent / "recipes"
     folder = installed if installed.is_dir() else checkout
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def find_recipe(name: str) -> Path:
@@ -162,7 +162,9 @@ def explain(error: ValidationError) -> Iterator[str]:
     for mistake in error.errors():
         parts = [str(part) for part in mistake["loc"]]
         key = ".".join(
-            part for part in parts if not part.startswith(("literal[", "list[")) and part not in ("bool", "str")
+            part
+            for part in parts
+            if not part.startswith(("literal[", "list[")) and part not in ("bool", "str", "constrained-int")
         )
         if mistake["type"] == "extra_forbidden":
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)

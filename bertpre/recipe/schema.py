@@ -35,7 +35,13 @@ def check_repo_id(value: str) -> str:
     return value
 
 
+def null_as_auto(value: object) -> object:
+    """`auto` for null, which older recipes say."""
+    return "auto" if value is None else value
+
+
 Duration = Annotated[str, BeforeValidator(check_duration)]
+MicroBatchSize = Annotated[Literal["auto"] | Count, BeforeValidator(null_as_auto)]
 RepoId = Annotated[str, AfterValidator(check_repo_id)]
 
 
@@ -161,8 +167,8 @@ class Phase(Section):
     """Fraction of the whole training that this phase takes."""
     max_length: Length = 128
     """Tokens per example, special tokens included."""
-    micro_batch_size: Count | None = None
-    """Examples per forward pass of one process. null: all of its examples at once."""
+    micro_batch_size: MicroBatchSize = "auto"
+    """Examples per forward pass of one process. auto: on a GPU as many as fit in memory, on a CPU all."""
     global_batch_size: Count | None = None
     """Overrides training.global_batch_size in this phase."""
 
@@ -324,8 +330,8 @@ class Finetune(Section):
     """Minimum number of optimizer steps; few examples get more epochs."""
     batch_size: Count = 32
     """Examples per optimizer step, over all processes."""
-    micro_batch_size: Count | None = None
-    """Examples per forward pass of one process, to save memory. null: all of them."""
+    micro_batch_size: MicroBatchSize = "auto"
+    """Examples per forward pass of one process. auto: on a GPU as many as fit in memory, on a CPU all."""
     max_length: Length = 256
     """Maximum number of tokens per example."""
     truncation: Literal["head", "tail", "head_tail"] = "head_tail"
@@ -372,7 +378,7 @@ class Finetune(Section):
     @model_validator(mode="after")
     def check(self) -> "Finetune":
         self.check_labels()
-        if self.micro_batch_size and self.batch_size % self.micro_batch_size:
+        if self.micro_batch_size != "auto" and self.batch_size % self.micro_batch_size:
             raise ValueError(
                 f"batch_size: must be a multiple of micro_batch_size ({self.micro_batch_size}), not {self.batch_size}"
             )

@@ -1,7 +1,7 @@
 """Where a training's batches come from, and how they reach the device in time."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ import torch
 
 from bertpre.data.sampler import Position
 from bertpre.training.metrics import Batch, Objective
+from bertpre.training.micro_batches import Shape
 
 
 def no_documents() -> list[str]:
@@ -34,6 +35,11 @@ class BatchSource(Protocol):
 
     def largest(self) -> list[Batch]:
         """One micro-batch of each shape that the training will use, for a dry run."""
+        ...
+
+    @property
+    def shapes(self) -> Sequence[Shape]:
+        """The shapes that the training will use."""
         ...
 
 

@@ -125,9 +125,30 @@ class TrainingStep:
 
     def dry_run(self, batch: Batch) -> None:
         """One forward and backward pass without an update, so that it is compiled, and memory is known to suffice."""
+        self.pass_once(self.wrapped, batch)
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether memory suffices for such a pass of this process alone, uncompiled.
+
+        That takes more memory than compiled, and a few milliseconds instead of a minute. Nothing stays allocated.
+        """
+        is_enough = True
+        try:
+            with torch.compiler.set_stance("force_eager"):
+                self.pass_once(self.working.model, batch)
+        except torch.OutOfMemoryError:
+            is_enough = False  # until this block ends, the error holds what was computed
+        self.working.model.zero_grad()
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        return is_enough
+
+    def pass_once(self, model: nn.Module, batch: Batch) -> None:
+        """Forward and backward, with the memory taken that the optimizers will need."""
         room = self.room_for_optimizers()
         ones = self.item_counts(dict.fromkeys(self.objective.count_names, 1))
-        self.wrapped(**to_device(batch, self.accelerator.device), **ones).loss.backward()
+        model(**to_device(batch, self.accelerator.device), **ones).loss.backward()
         del room
         self.working.model.zero_grad()
 

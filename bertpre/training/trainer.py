@@ -21,6 +21,7 @@ from bertpre.training.clock import Clock
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.gradient_guard import NonFiniteGradient, not_finite
 from bertpre.training.metrics import Objective
+from bertpre.training.micro_batches import largest_that_fits
 from bertpre.training.optimizer import set_learning_rate
 from bertpre.training.schedule import Duration
 from bertpre.training.signals import StopRequest, signal_name
@@ -219,6 +220,7 @@ class Trainer:
 
     def dry_run(self) -> None:
         """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step."""
+        self.choose_micro_batches()
         if self.training_step.is_compiled:
             self.log.output.say("compiling the model, which may take a minute or two")
         for batch in self.batches.source.largest():
@@ -232,10 +234,28 @@ class Trainer:
                 if "memory" not in str(error):
                     raise
                 rows, length = batch["input_ids"].shape
+                remedy = self.remedies.memory if rows > 1 else "train a smaller model, or on shorter rows"
                 raise UserError(
-                    f"not enough memory for {rows} rows of {length} tokens in a forward and backward pass: "
-                    f"{self.remedies.memory}; {first_line(error)}"
+                    f"not enough memory for {rows} rows of {length} tokens in a forward and backward pass: {remedy}; "
+                    f"{first_line(error)}"
                 ) from None
+
+    def choose_micro_batches(self) -> None:
+        """Take the largest micro-batches that fit, where their sizes are open; a resumed training keeps its own."""
+        is_resumed = self.saved_step is not None
+        for shape in self.batches.source.shapes:
+            if len(shape.choices) < 2:
+                continue
+            before, length = shape.micro_batch_size, shape.sample(1)["input_ids"].shape[1]
+            size = largest_that_fits(shape, self.training_step.fits, is_resumed, self.cpu_group)
+            shape.micro_batch_size = size
+            if is_resumed and size < before:
+                self.log.output.show(
+                    f"warning: only {size} of {before} rows of {length} tokens fit in this GPU's memory; the resumed "
+                    "training is not bit-identical"
+                )
+            else:
+                self.log.output.say(f"micro-batches of {size} rows of {length} tokens")
 
     def give_up_compiling(self, error: RuntimeError) -> None:
         """Compute without torch.compile from now on, with a warning; raises UserError where it was asked for."""
@@ -255,6 +275,9 @@ class Trainer:
         if state is None:
             self.log.output.forget_after(-1)
             return
+        for shape, (share, size) in zip(self.batches.source.shapes, state.get("micro_batches", ()), strict=False):
+            if shape.choices[0] == share:  # otherwise the number of processes is another one
+                shape.micro_batch_size = size
         if self.progress.step:  # before the first step nothing was trained: a budget that start-up used up begins anew
             self.clock.resume(state["elapsed"], state["startup_seconds"])
         self.log.output.say(f"resuming from step {self.progress.step}")
@@ -385,6 +408,7 @@ class Trainer:
             "startup_seconds": self.clock.startup_seconds,
             "loss_scale": [step.guard.loss_scale.value, step.guard.loss_scale.good_steps],
             "skipped_in_a_row": {str(number): documents for number, documents in step.guard.row.items()},
+            "micro_batches": [(shape.choices[0], shape.micro_batch_size) for shape in self.batches.source.shapes],
             "log": self.log.state(self.accelerator),
         }
         together(lambda: self.write_checkpoint(state, self.writer if in_background else None), self.cpu_group)

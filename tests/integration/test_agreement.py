@@ -9,6 +9,7 @@ import pytest
 
 from bertpre.errors import UserError
 from bertpre.training.agreement import bit_sums, from_first, processes, refuse_different_weights, together
+from bertpre.training.checkpoint import read_state
 from tests.helpers import ROOT, copy_run, read_metrics, run_process
 from tests.toys import ToyModel
 
@@ -47,10 +48,31 @@ checkpoint.save_file = no_space
 """
 
 
-def pretrain_on(count: int, run: Path, target: Path, rank: int, trouble: str) -> CompletedProcess[str]:
+# Sizes are tried on the CPU too; above three rows one process has too little memory.
+TRIED = """
+from bertpre.pretraining import batches
+batches.sizes_to_try = lambda share, accelerator: [4, 2, 1]
+"""
+SHORT_OF_MEMORY = """
+import torch
+from bertpre.model import BertPreForPreTraining
+forward = BertPreForPreTraining.forward
+
+def limited(self, input_ids, **others):
+    if torch.is_grad_enabled() and len(input_ids) > 3:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    return forward(self, input_ids, **others)
+
+BertPreForPreTraining.forward = limited
+"""
+
+
+def pretrain_on(
+    count: int, run: Path, target: Path, rank: int, trouble: str, everywhere: str = ""
+) -> CompletedProcess[str]:
     """Pretrain on `count` processes, with some trouble on one of them."""
     lines = [
-        "import os", "from bertpre.training import checkpoint", f"if os.environ['RANK'] == '{rank}':",
+        "import os", "from bertpre.training import checkpoint", everywhere, f"if os.environ['RANK'] == '{rank}':",
         *(f"    {line}" for line in trouble.splitlines()), "from bertpre.cli import launched", "launched('pretrain')",
     ]  # fmt: skip
     script = target.parent / "script.py"
@@ -91,6 +113,16 @@ def test_all_processes_resume_from_what_the_first_one_chooses(
     assert done.stdout.count("resuming from step 5") == 1
     assert losses(adamw_run) == pytest.approx(on_one_process, abs=1.5e-5)  # logged with six digits
     assert (adamw_run / "model").is_dir()
+
+
+def test_the_process_with_the_least_memory_sets_the_micro_batch(adamw_run: Path, tmp_path: Path) -> None:
+    target = copy_run(adamw_run, tmp_path / "two", "prepare")
+    done = pretrain_on(2, adamw_run, target, 1, SHORT_OF_MEMORY, TRIED)
+    assert done.returncode == 0, done.stderr
+    assert [done.stdout.count(f"micro-batches of 2 rows of {length} tokens") for length in (32, 48)] == [1, 1]
+    state = read_state(target / "checkpoints" / "step-00000010")
+    assert state is not None and state["micro_batches"] == [[4, 2], [4, 2]]
+    assert losses(target) == pytest.approx(losses(adamw_run), abs=1.5e-5)  # logged with six digits
 
 
 def test_a_stale_listing_on_another_process_does_not_matter(adamw_run: Path, tiny_modern_run: Path) -> None:

@@ -8,9 +8,12 @@ import jsonschema
 import pytest
 import yaml
 
+from bertpre.commands.prepare import prepare
+from bertpre.commands.pretrain import pretrain
 from bertpre.commands.show import meaning, show
 from bertpre.model import BertPreConfig
 from bertpre.recipe import Recipe, fields, json_schema, load_recipe, shipped_recipes, to_yaml
+from bertpre.run_directory import read_results
 from tests.helpers import ROOT, run_cli
 
 NAMES = sorted(shipped_recipes())
@@ -39,7 +42,7 @@ def test_it_names_the_schema_and_is_valid_under_it(name: str) -> None:
 
 
 def test_the_shipped_recipes_are_those_of_the_folder() -> None:
-    assert [path.stem for path in sorted((ROOT / "recipes").glob("*.yaml"))] == NAMES
+    assert sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml")) == NAMES
     assert {"quickstart", "imdb-mini-cpu", "imdb-base", "wikipedia-base"} <= set(NAMES)
 
 
@@ -82,6 +85,33 @@ def test_no_test_text_enters_pretraining(name: str) -> None:
 @shipped
 def test_its_output_directory_has_its_name(name: str) -> None:
     assert load_recipe(name).output_dir == f"runs/{name}"
+
+
+def test_show_estimates_the_cost_of_a_number_of_steps_or_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    show(load_recipe("wikipedia-base"))  # 1,000,000 x 256 x (0.9 x 128 x 545.4 + 0.1 x 512 x 587.9) MFLOPs
+    assert (
+        "# training.max_steps: at most 2.4e+19 FLOPs; estimated: 1 d 1 h on one H100 (40% of" in capsys.readouterr().out
+    )
+    show(load_recipe("wikipedia-base", ["training.max_tokens=1000000"]))  # 0.9 x 545.4 + 0.1 x 587.9 TFLOPs
+    assert "# training.max_tokens: at most 5.5e+14 FLOPs; estimated: 2 s on one H100" in capsys.readouterr().out
+    show(load_recipe("quickstart"))
+    assert "FLOPs; estimated" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["wikipedia-base", "wikipedia-modern", "own-text-gpu"])
+def test_a_tiny_version_of_it_trains_on_a_cpu(name: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    overrides = {
+        "output_dir": str(tmp_path / "run"), "corpus": {"path": "sample", "limit": 60}, "tokenizer.vocab_size": 512,
+        "pairs.validation_fraction": 0.1,
+        "training.max_steps": 4, "training.budget": None, "training.global_batch_size": 4,
+        "training.phases.1.global_batch_size": 2, "training.compile": False, "training.eval_pairs": 4, "finetune": None,
+        **{f"model.{key}": value for key, value in sizes.items()},
+    }  # fmt: skip
+    recipe = load_recipe(name, overrides)
+    prepare(recipe)
+    pretrain(recipe)
+    assert read_results(tmp_path / "run")["pretrain"]["steps"] == 4
 
 
 def test_quickstart_needs_no_network() -> None:

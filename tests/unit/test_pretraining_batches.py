@@ -23,7 +23,8 @@ def data_of(run: Path, *overrides: str, accelerator: Any = None) -> PretrainingD
 
 def process(index: int, count: int) -> SimpleNamespace:
     """What the batches ask of one of several processes."""
-    return SimpleNamespace(process_index=index, num_processes=count, distributed_type=DistributedType.MULTI_CPU)
+    kind, device = DistributedType.MULTI_CPU, torch.device("cpu")
+    return SimpleNamespace(process_index=index, num_processes=count, distributed_type=kind, device=device)
 
 
 def test_the_mask_rate_falls_linearly(tiny_run: Path) -> None:

@@ -96,6 +96,11 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("training.masked_lm_prob_end=0.16", "training.masked_lm_prob_end: must not be above masked_lm_prob (0.15)"),
         ("training.mask_split=[0.8, 0.1, 0.2]", "training.mask_split: the three fractions must add up to 1"),
         ("finetune.micro_batch_size=5", "finetune.batch_size: must be a multiple of micro_batch_size (5), not 32"),
+        (
+            "finetune.micro_batch_size=0",
+            "finetune.micro_batch_size: Input should be greater than or equal to 1 (given: 0)",
+        ),
+        ("training.phases=[{micro_batch_size: all}]", "training.phases.0.micro_batch_size: Input should be 'auto'"),
         ("finetune.metric=pearson", "finetune.metric: for classification use one of accuracy, f1, matthews, loss"),
         ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
         ("finetune={path: sample, task: tokens, text_pair_column: b}", "finetune.text_pair_column: is not for"),
@@ -196,9 +201,16 @@ def test_a_run_directory_stands_for_its_own_recipe(tmp_path: Path) -> None:
     assert load_recipe(str(tmp_path)) == load_recipe(str(tmp_path / "recipe.yaml"))
 
 
+@pytest.mark.parametrize("value", ["auto", "null"])
+def test_a_micro_batch_size_of_null_in_an_older_recipe_is_auto(value: str, tmp_path: Path) -> None:
+    overrides = f"training.phases=[{{micro_batch_size: {value}}}]", f"finetune={{path: x, micro_batch_size: {value}}}"
+    recipe = load(tmp_path, MINIMAL, *overrides)
+    assert recipe.training.phases[0].micro_batch_size == recipe.required_finetune.micro_batch_size == "auto"
+
+
 def test_overrides_do_not_leak_into_the_next_recipe(tmp_path: Path) -> None:
     load(tmp_path, MINIMAL, "training.phases=[{max_length: 64}]", "training.phases.0.micro_batch_size=2")
-    assert load(tmp_path, MINIMAL).training.phases[0].micro_batch_size is None
+    assert load(tmp_path, MINIMAL).training.phases[0].micro_batch_size == "auto"
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

@@ -206,16 +206,16 @@ def test_a_process_without_a_validation_batch_takes_part_in_the_sums() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "micro", "processes", "size"), [(8, None, 1, 8), (8, None, 2, 4), (8, 2, 2, 2), (8, 8, 1, 8)]
+    ("batch", "micro", "processes", "size"), [(8, "auto", 1, 8), (8, "auto", 2, 4), (8, 2, 2, 2), (8, 8, 1, 8)]
 )
 def test_the_micro_batch_is_as_given_or_as_large_as_the_global_batch_allows(
-    batch: int, micro: int | None, processes: int, size: int
+    batch: int, micro: int | str, processes: int, size: int
 ) -> None:
     assert micro_batch_size(batch, micro, processes, "training.global_batch_size") == size
 
 
-@pytest.mark.parametrize(("batch", "micro", "processes"), [(8, 3, 1), (8, None, 3), (2, None, 4), (8, 8, 2)])
-def test_a_batch_that_cannot_be_cut_evenly_is_refused(batch: int, micro: int | None, processes: int) -> None:
+@pytest.mark.parametrize(("batch", "micro", "processes"), [(8, 3, 1), (8, "auto", 3), (2, "auto", 4), (8, 8, 2)])
+def test_a_batch_that_cannot_be_cut_evenly_is_refused(batch: int, micro: int | str, processes: int) -> None:
     with pytest.raises(UserError, match="global_batch_size is .* must be a multiple of micro_batch_size"):
         micro_batch_size(batch, micro, processes, "training.global_batch_size")
 
