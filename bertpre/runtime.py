@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs
 
 logger = logging.getLogger(__name__)
 USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
@@ -47,8 +48,10 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     if USE_FSDP in os.environ:  # otherwise transformers loads weights on each machine's first process alone
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
+    # DDP sends gradients in buckets; as parts of these they take memory once.
+    ddp = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     try:  # without cpu=True, processes without a GPU do not find each other
-        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
+        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no", kwargs_handlers=[ddp])
     finally:
         if fsdp is not None:
             os.environ[USE_FSDP] = fsdp
