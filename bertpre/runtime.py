@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs
 
 logger = logging.getLogger(__name__)
 USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
@@ -48,10 +47,8 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     if USE_FSDP in os.environ:  # otherwise transformers loads weights on each machine's first process alone
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
-    # DDP sends gradients in buckets; as parts of these they take memory once.
-    ddp = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     try:  # without cpu=True, processes without a GPU do not find each other
-        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no", kwargs_handlers=[ddp])
+        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
     finally:
         if fsdp is not None:
             os.environ[USE_FSDP] = fsdp

@@ -54,13 +54,12 @@ class WholeMatrices:
         """Start to send this process's share of the results; what it returns waits for all of them, (N, R, C)."""
         padded = share.new_zeros(max(self.counts), *share.shape[1:])
         padded[: len(share)] = share
-        received = padded.new_empty(len(self.counts) * len(padded), *share.shape[1:])
-        work = torch.distributed.all_gather_into_tensor(received, padded, self.group, async_op=True)
+        received = [torch.empty_like(padded) for _ in self.counts]
+        work = torch.distributed.all_gather(received, padded, self.group, async_op=True)
 
         def wait() -> Tensor:
             work.wait()
-            parts = zip(received.split(len(padded)), self.counts, strict=True)
-            return torch.cat([part[:count] for part, count in parts])
+            return torch.cat([part[:count] for part, count in zip(received, self.counts, strict=True)])
 
         return wait
 

@@ -156,8 +156,7 @@ class Muon(ShapeByShape, torch.optim.Muon):
         return exchange.give(self.orthogonalise(exchange.take(self.directions(weights, group)), group))
 
     def directions(self, weights: list[Tensor], group: dict) -> Tensor:
-        """Nesterov momentum of matrices of one shape, in the type of the orthogonalisation; of sharded ones, the rows
-        that lie here."""
+        """Nesterov momentum of matrices of one shape, in the type of the products; of sharded ones, the rows here."""
         gradients = list(map(local_part, gradients_of(weights)))
         for weight in weights:
             if not self.state[weight]:
@@ -196,8 +195,8 @@ def newton_schulz_flops(shape: torch.Size, steps: int) -> float:
     return 2.0 * steps * (2 * short**2 * long + short**3)
 
 
-# FLOPs of one step's orthogonalisation from which it is dealt: measured on a CPU, estimated for GPUs (docs/muon.md).
-WORTH_DEALING = {"cpu": 1e9, "cuda": 1e11}
+# FLOPs of one step's orthogonalisation from which it is dealt: estimates (docs/muon.md).
+WORTH_DEALING = {"cpu": 1e10, "cuda": 1e11}
 
 
 def is_worth_dealing(matrices: list[nn.Parameter]) -> bool:

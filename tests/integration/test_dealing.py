@@ -45,7 +45,7 @@ for dtype in ("float32", "bfloat16"):
     DTYPE = getattr(torch, dtype)
     alone, _ = train(lambda tensor: tensor)
     ways = {"whole": (lambda tensor: tensor, {"group": group}),
-            "sharded": (lambda tensor: distribute_tensor(tensor, mesh, [Shard(0)]), {})}
+            "sharded": (lambda tensor: distribute_tensor(tensor, mesh, [Shard(0)], src_data_rank=None), {})}
     for name, (place, options) in ways.items():
         weights, muon = train(place, **options)
         said[f"{name} {dtype}"] = {
