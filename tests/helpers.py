@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -129,6 +130,13 @@ def run_process(command: list[str], timeout: float = 300, **environment: str) ->
     return subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, env=environment, check=False
     )
+
+
+def free_port() -> int:
+    """A port that no process listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
 
 
 def copy_run(run: Path, target: Path, *stages: str) -> Path:

@@ -21,6 +21,7 @@ from bertpre.finetuning.task import TaskModel, TaskObjective, build_task, last_l
 from bertpre.recipe import Finetune, Recipe
 from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, is_worth_compiling
 from bertpre.training.checkpoint import Checkpoints
+from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.schedule import Duration, lr_at
@@ -139,6 +140,7 @@ def build_finetuning_trainer(
             adam_beta2=training.adam_beta2,
             muon_weight_decay=training.muon_weight_decay,
             layer_decay=settings.layer_decay,
+            group=machine_group(),
         ),
         source=data,
         objective=TaskObjective(model.task),

@@ -17,6 +17,7 @@ from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
 from bertpre.training.checkpoint import Checkpoints
+from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation, evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
@@ -63,6 +64,7 @@ def build_pretraining_trainer(
             training.muon_learning_rate,
             training.adam_beta2,
             training.muon_weight_decay,
+            group=machine_group(),
         ),
         source=data,
         objective=objective,
@@ -74,7 +76,7 @@ def build_pretraining_trainer(
         seed=recipe.seed,
         arithmetic=Arithmetic(
             dtype,
-            compile=choose_compile(training.compile, accelerator.device) and not wants_shards(accelerator),
+            compile=choose_compile(training.compile, accelerator.device),
             must_compile=training.compile is True,
             deterministic=choose_deterministic(training.deterministic, accelerator.device),
             max_grad_norm=training.max_grad_norm,

@@ -1,12 +1,17 @@
 """Optimizers: AdamW, LAMB, or Muon on the hidden matrices with AdamW for the rest."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.tensor import DTensor
 
 from bertpre.runtime import has_native_bf16
+from bertpre.training.dealing import deal, dealt
+from bertpre.training.sharding import local_part
 
 
 def build_optimizers(
@@ -18,6 +23,7 @@ def build_optimizers(
     adam_beta2: float = 0.999,
     muon_weight_decay: float = 0.1,
     layer_decay: float = 1.0,
+    group: ProcessGroup | None = None,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of all trainable parameters, each of which is in exactly one group.
 
@@ -29,6 +35,7 @@ def build_optimizers(
     2025, section 2.2).
     `layer_decay` is the factor on AdamW's rate from each layer to the one below it (Howard and Ruder 2018, section 3.2,
     discriminative fine-tuning; Sun et al. 2019, section 5.3.4).
+    `group` is the processes over which Muon may deal its matrices.
     """
     parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
     hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
@@ -40,7 +47,10 @@ def build_optimizers(
     if name == "muon":
         matrices = [parameters[key] for key in sorted(hidden)]
         dtype = torch.bfloat16 if has_native_bf16(matrices[0].device) else torch.float32
-        optimizers.append(Muon(matrices, lr=muon_learning_rate, weight_decay=muon_weight_decay, dtype=dtype))
+        group = group if is_worth_dealing(matrices) else None
+        optimizers.append(
+            Muon(matrices, lr=muon_learning_rate, weight_decay=muon_weight_decay, dtype=dtype, group=group)
+        )
     held = [id(value) for optimizer in optimizers for group in optimizer.param_groups for value in group["params"]]
     assert sorted(held) == sorted(map(id, parameters.values())), "each parameter belongs to exactly one group"
     for optimizer in optimizers:
@@ -93,11 +103,7 @@ class ShapeByShape(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:
         """Update all weights that have a gradient."""
         for group in self.param_groups:
-            of_shape: dict[torch.Size, list[Tensor]] = {}
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    of_shape.setdefault(weight.shape, []).append(weight)
-            for weights in of_shape.values():
+            for weights in by_shape(group["params"]):
                 self.update(weights, group)
 
     def update(self, weights: list[Tensor], group: dict) -> None:
@@ -121,27 +127,69 @@ class Muon(ShapeByShape, torch.optim.Muon):
 
     In bf16 on a CPU the two are bit-identical. torch always computes in bf16. A processor that emulates bf16 then
     spends 7.7 s on one step of a model that needs 0.16 s in fp32 (docs/muon.md).
+
+    The processes of a `group`, or those that sharded matrices lie on, orthogonalise a share of the matrices each and
+    exchange the results, so all of them have the same bits. Every one of them has to call `step`.
     """
 
-    def __init__(self, params: list[nn.Parameter], lr: float, weight_decay: float, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        params: list[nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        dtype: torch.dtype,
+        group: ProcessGroup | None = None,
+    ) -> None:
         super().__init__(params, lr=lr, weight_decay=weight_decay, momentum=0.95)
         self.dtype = dtype
+        self.group = params[0].device_mesh.get_group() if isinstance(params[0], DTensor) else group
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update all matrices that have a gradient."""
+        if self.group is None:
+            super().step()
+            return
+        for group in self.param_groups:
+            of_shape = by_shape(group["params"])
+            costs = [newton_schulz_flops(weights[0].shape, group["ns_steps"]) for weights in of_shape]
+            shares = deal([len(weights) for weights in of_shape], costs, self.group.size())
+            arriving = [self.send(weights, share, group) for weights, share in zip(of_shape, shares, strict=True)]
+            for weights, wait in zip(of_shape, arriving, strict=True):
+                self.move(weights, wait(), group)
 
     def update(self, weights: list[Tensor], group: dict) -> None:
-        """Update matrices of one shape: Nesterov momentum, orthogonalised, times the rate that fits the shape."""
-        rows, columns = weights[0].shape
+        """Update matrices of one shape, in this process alone."""
+        self.move(weights, self.orthogonalise(self.directions(weights, group), group), group)
+
+    def send(self, weights: list[Tensor], share: list[int], group: dict) -> Callable[[], Tensor]:
+        """Orthogonalise this process's share of matrices of one shape; what it returns waits for those of all."""
+        assert self.group is not None
+        exchange = dealt(weights[0], share, self.group)
+        return exchange.give(self.orthogonalise(exchange.take(self.directions(weights, group)), group))
+
+    def directions(self, weights: list[Tensor], group: dict) -> Tensor:
+        """Nesterov momentum of matrices of one shape, in the type of the products; of sharded ones, the rows here."""
+        gradients = list(map(local_part, gradients_of(weights)))
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight]["momentum_buffer"] = torch.zeros_like(weight.grad)
-        buffers = [self.state[weight]["momentum_buffer"] for weight in weights]
-        gradients = self.each_unless_skipped(gradients_of(weights), buffers)  # towards itself a buffer does not move
+        buffers = [local_part(self.state[weight]["momentum_buffer"]) for weight in weights]
+        gradients = self.each_unless_skipped(gradients, buffers)  # towards itself a buffer does not move
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
-        directions = torch.stack(torch._foreach_lerp(gradients, buffers, group["momentum"])).to(self.dtype)
-        directions = orthogonalise(directions, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        return torch.stack(torch._foreach_lerp(gradients, buffers, group["momentum"])).to(self.dtype)
+
+    def orthogonalise(self, directions: Tensor, group: dict) -> Tensor:
+        """Directions with all singular values near 1."""
+        return orthogonalise(directions, group["ns_coefficients"], group["ns_steps"], group["eps"])
+
+    def move(self, weights: list[Tensor], directions: Tensor, group: dict) -> None:
+        """Decay matrices of one shape, then move them along `directions` by the rate that fits the shape."""
+        (rows, columns), parts = weights[0].shape, list(map(local_part, weights))
         directions = self.unless_skipped(directions, 0.0)
-        torch._foreach_mul_(weights, self.unless_skipped(1 - group["lr"] * group["weight_decay"], 1.0))
+        torch._foreach_mul_(parts, self.unless_skipped(1 - group["lr"] * group["weight_decay"], 1.0))
         rate = group["lr"] * max(1, rows / columns) ** 0.5
-        torch._foreach_add_(weights, list(directions.unbind()), alpha=-rate)
+        torch._foreach_add_(parts, list(directions.unbind()), alpha=-rate)
 
 
 def orthogonalise(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
@@ -154,6 +202,22 @@ def orthogonalise(matrices: Tensor, coefficients: tuple[float, float, float], st
         gram = wide @ wide.mT
         wide = torch.baddbmm(wide, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
     return wide.mT if is_tall else wide
+
+
+def newton_schulz_flops(shape: torch.Size, steps: int) -> float:
+    """FLOPs of orthogonalising a matrix of this shape: three products in each step."""
+    short, long = sorted(shape)
+    return 2.0 * steps * (2 * short**2 * long + short**3)
+
+
+# FLOPs of one step's orthogonalisation from which it is dealt: estimates (docs/muon.md).
+WORTH_DEALING = {"cpu": 1e10, "cuda": 1e11}
+
+
+def is_worth_dealing(matrices: list[nn.Parameter]) -> bool:
+    """Whether orthogonalising all of these takes longer than exchanging the results; all processes agree."""
+    flops = sum(newton_schulz_flops(matrix.shape, steps=5) for matrix in matrices)
+    return flops >= WORTH_DEALING.get(matrices[0].device.type, 0.0)
 
 
 class Lamb(ShapeByShape):
@@ -203,6 +267,15 @@ class Lamb(ShapeByShape):
         directions = torch._foreach_div(means, list((1 - beta1**numbers).float().unbind()))
         torch._foreach_div_(directions, scales)
         return directions
+
+
+def by_shape(weights: list[Tensor]) -> list[list[Tensor]]:
+    """The weights that have a gradient, those of one shape together."""
+    of_shape: dict[torch.Size, list[Tensor]] = {}
+    for weight in weights:
+        if weight.grad is not None:
+            of_shape.setdefault(weight.shape, []).append(weight)
+    return list(of_shape.values())
 
 
 def gradients_of(weights: list[Tensor]) -> list[Tensor]:

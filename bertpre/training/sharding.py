@@ -25,6 +25,11 @@ def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor: all of it, or its shard."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def gather_full(tensor: Tensor) -> Tensor:
     """The full tensor; where it is sharded, every process has to call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -162,10 +162,15 @@ class TrainingStep:
 def parts_to_compile(model: nn.Module) -> list[nn.Module]:
     """The modules that are compiled, each on its own: the layers, or the whole model.
 
-    The layers, which stand in a `ModuleList`, share their programs. A CPU compiles these in 0.62 of the time; a step
-    takes 0.87 to 1.03 of the time (benchmarks/startup.py), with lengths that change 0.54
-    (benchmarks/finetune_step.py). What lies around them stays uncompiled. On GPUs this has not been measured.
+    The layers share their programs. A CPU compiles these in 0.62 of the time; a step takes 0.87 to 1.03 of the time
+    (benchmarks/startup.py), with lengths that change 0.54 (benchmarks/finetune_step.py). What lies around them stays
+    uncompiled. On GPUs this has not been measured. Sharded weights are gathered before each layer, so no program could
+    span two of them.
     """
-    layers = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
-    on_cpu = next(model.parameters()).device.type == "cpu"
-    return layers if layers and on_cpu else [model]
+    layers, on_cpu = layers_of(model), next(model.parameters()).device.type == "cpu"
+    return layers if layers and (on_cpu or is_sharded(model)) else [model]
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers, which stand in a `ModuleList`."""
+    return [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
 from bertpre.training.trainer import Trainer
-from tests.helpers import ROOT, at_step, copy_run, read_metrics, run_process, training_with
+from tests.helpers import ROOT, at_step, copy_run, free_port, read_metrics, run_process, training_with
 
 ASKED = ("--cpu", "--num_processes", "2")
 LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
@@ -254,12 +253,6 @@ def test_two_launchers_are_two_machines(tiny_modern_run: Path, tmp_path: Path) -
     assert losses(target)[:5] == pytest.approx(losses(tiny_modern_run)[:5], abs=1e-3)  # Muon rounds to bf16
 
 
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 SHARDED = """
 import bertpre.pretraining.batches, bertpre.pretraining.build
 for module in (bertpre.pretraining.batches, bertpre.pretraining.build):
@@ -352,6 +345,36 @@ def test_a_gradient_that_is_not_finite_on_one_process_skips_the_step_on_all(
     weights = [line.split()[1] for line in first]
     assert weights[2] == weights[3]  # after steps 2 and 3
     assert len(set(weights)) == 6
+
+
+# Each process prints how many programs were compiled, by a backend that takes no compiler.
+COMPILED = """
+import atexit, torch
+from torch._dynamo.backends.debugging import aot_eager
+programs, compile_module = [], torch.nn.Module.compile
+
+def counting(graph, inputs):
+    programs.append(len(inputs))
+    return aot_eager(graph, inputs)
+
+torch.nn.Module.compile = lambda module, dynamic: compile_module(module, backend=counting)
+atexit.register(lambda: print(f"compiled {len(programs)}", flush=True))
+"""
+
+
+@pytest.mark.parametrize("backend", [COMPILED, pytest.param("", marks=pytest.mark.slow)], ids=["aot_eager", "inductor"])
+def test_layers_of_sharded_weights_are_compiled(backend: str, tiny_modern_run: Path, tmp_path: Path) -> None:
+    spread, alone = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("spread", "alone"))
+    overrides = ("training.optimizer=adamw", "training.phases.0.micro_batch_size=2")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
+    script = tmp_path / "pretrain.py"
+    script.write_text(f"{SHARDED}{backend}from bertpre.cli import launched\nlaunched('pretrain')\n")
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    done = launch(str(script), tiny_modern_run, spread, *overrides, "training.compile=true", launcher=torchrun)
+    assert done.returncode == 0, done.stderr
+    assert losses(spread) == pytest.approx(losses(alone), abs=2 * LOGGED_DIGIT)
+    if backend:  # two layers, which differ, and two lengths
+        assert re.findall(r"compiled (\d+)", done.stdout) == ["4", "4"]
 
 
 # `accelerate launch` asks for FSDP by these; accelerate takes it up only on GPUs, so its state says it here.

@@ -15,6 +15,7 @@ from bertpre.errors import UserError
 from bertpre.training import checkpoint
 from bertpre.training.background import BackgroundWriter
 from bertpre.training.checkpoint import FILES, Checkpoints, list_checkpoints
+from bertpre.training.gradient_guard import MAX_IN_A_ROW
 from bertpre.training.trainer import Trainer
 from tests.toys import toy_trainer
 
@@ -144,11 +145,12 @@ def test_a_roll_back_waits_for_the_checkpoint_that_is_being_written(
     def spoil(trainer: Trainer) -> None:
         if trainer.progress.step == 1:
             weight = trainer.training_step.model.classifier.weight
-            weight.register_hook(lambda gradient: gradient * (float("nan") if trainer.progress.step == 5 else 1.0))
+            weight.register_hook(lambda gradient: gradient * (float("nan") if trainer.progress.step in spoilt else 1.0))
 
     monkeypatch.setattr(checkpoint, "save_file", slowly)
-    toy_trainer(tmp_path, every=5, after_step=spoil).train()
-    assert "back to step 5; step 5 will be skipped" in capsys.readouterr().out
+    spoilt = range(6, 6 + MAX_IN_A_ROW)
+    toy_trainer(tmp_path, 14, every=5, after_step=spoil).train()
+    assert "back to step 5; these steps will be left out" in capsys.readouterr().out
 
 
 def test_without_memory_for_a_copy_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
