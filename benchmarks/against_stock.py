@@ -43,8 +43,8 @@ SHAPES = {  # variants, batch size, tokens in a row, sizes that differ from BERT
     "base": ("cpu", 8, 128, {"vocab_size": 30522}),
     "mini": ("cpu", 32, 128, {"vocab_size": 30522} | MINI),
     "mini_8k": ("cpu", 32, 128, {"vocab_size": 8192} | MINI),
-    "base_128": ("cuda", 256, 128, {"vocab_size": 30528}),
-    "base_512": ("cuda", 64, 512, {"vocab_size": 30528}),
+    "base_128": ("cuda", 128, 128, {"vocab_size": 30528}),
+    "base_512": ("cuda", 32, 512, {"vocab_size": 30528}),
     "tiny": ("smoke", 4, 32, {"vocab_size": 4096} | TINY),  # shows in seconds that everything works
 }
 VARIANTS = {
