@@ -17,7 +17,7 @@ from against_stock import MASKED_SHARE, TINY, bertpre_config
 from optimizer_ops import optimizers_of
 from torch import nn
 from training_step import OwnStep, hardware, random_batch
-from turns import do_turns, take_turns
+from turns import do_turns, seconds_of, take_turns
 
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
@@ -102,22 +102,25 @@ def layers(model: nn.Module) -> list[nn.Module]:
 
 
 def setting(part: str, group: str, variant: str, is_smoke: bool) -> tuple[Case, dict[str, int]]:
-    """A case and its model's sizes; in a smoke test both are small, and only the group `compile` compiles."""
+    """A case and its model's sizes, which are small in a smoke test."""
     case = GROUPS[part][group][variant]
     if not is_smoke:
         return case, {"vocab_size": 30528}
-    compiled = case.compiled if group == "compile" else "no"
-    return replace(case, rows=max(2, case.rows // 64), length=case.length // 8, compiled=compiled), TINY | {
-        "vocab_size": 512
-    }
+    return replace(case, rows=max(2, case.rows // 64), length=case.length // 8), TINY | {"vocab_size": 512}
+
+
+def turns_of(part: str, group: str, is_smoke: bool) -> dict[str, dict[str, float]]:
+    """Each variant's seconds of a step and peak memory in MB; in a smoke test only one group starts processes."""
+    if is_smoke and group != "compile":
+        steps = {name: build(*setting(part, group, name, is_smoke)) for name in GROUPS[part][group]}
+        return {name: {"seconds": seconds_of(step, 2, "cpu"), "peak_memory_mb": 0} for name, step in steps.items()}
+    command = [sys.executable, __file__, "--work", part, group, *(["--smoke"] if is_smoke else [])]
+    return take_turns({name: [*command, name] for name in GROUPS[part][group]}, 1 if is_smoke else ROUNDS)
 
 
 def measure(part: str, group: str, is_smoke: bool) -> dict[str, object]:
     """A group's results: tokens and slots per second, ratios to its first variant, utilisation, memory."""
-    flags = ["--smoke"] if is_smoke else []
-    variants = GROUPS[part][group]
-    commands = {name: [sys.executable, __file__, "--work", part, group, name, *flags] for name in variants}
-    turns = take_turns(commands, 1 if is_smoke else ROUNDS)
+    turns = turns_of(part, group, is_smoke)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     machine = hardware(device)
     results: dict[str, dict[str, float]] = {}
@@ -135,7 +138,7 @@ def measure(part: str, group: str, is_smoke: bool) -> dict[str, object]:
     first = next(iter(results.values()), None)
     for result in results.values():
         result["tokens_over_first"] = round(result["tokens_per_second"] / first["tokens_per_second"], 3)
-    failed = [name for name in variants if name not in turns]
+    failed = [name for name in GROUPS[part][group] if name not in turns]
     line = {"benchmark": f"gpu_{part}", "group": group, "smoke": is_smoke}
     return line | {"variants": results, "failed": failed, "hardware": machine}
 

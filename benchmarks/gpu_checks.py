@@ -80,25 +80,26 @@ class Place:
     size: str
     device: torch.device = field(default_factory=lambda: torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
-    def new_run(self, name: str, *overrides: str) -> list[str]:
-        """Prepare a run; returns the arguments of `load_recipe`. All runs of one kind of pairs share their data."""
+    def train(self, name: str, *overrides: str, after_step: Callable[[Trainer], None] | None = None) -> Path:
+        """Prepare and pretrain a run; returns its directory. A finished one of this name is taken as it is.
+
+        All runs of one kind of pairs have the same data.
+        """
+        if (self.folder / name / "model").is_dir():
+            return self.folder / name
         kind = "none" if "model.architecture=modern" in overrides else "nsp"
         shared, own = self.folder / f"data-{kind}", self.folder / name
         settings = [*SIZES[self.size], *COMMON, f"pairs.kind={kind}", *overrides]
         if not shared.exists():
             prepare(load_recipe("quickstart", [f"output_dir={shared}", *settings]))
         shutil.copytree(shared, own)
-        return [str(own), *settings, f"output_dir={own}"]
+        return self.train_again(own, *overrides, after_step=after_step)
 
-    def train(self, name: str, *overrides: str, after_step: Callable[[Trainer], None] | None = None) -> Path:
-        """Prepare and pretrain a run; returns its directory."""
-        return self.train_again(self.new_run(name, *overrides), after_step)
-
-    def train_again(self, run: list[str], after_step: Callable[[Trainer], None] | None = None) -> Path:
-        """Pretrain a prepared run, or what is left of it to do."""
+    def train_again(self, run: Path, *overrides: str, after_step: Callable[[Trainer], None] | None = None) -> Path:
+        """Pretrain what a run, whose recipe says the rest, has still to do."""
         torch.compiler.reset()  # torch.compile gives up on code that it has compiled for many models
-        pretrain(load_recipe(run[0], run[1:]), after_step)
-        return Path(run[0])
+        pretrain(load_recipe(str(run), [*overrides, f"output_dir={run}"]), after_step)
+        return run
 
 
 def machine(place: Place) -> Facts:
@@ -149,12 +150,13 @@ def resume_is_bit_identical(place: Place) -> Facts:
     facts: Facts = {"ok": True}
     for name, choices in (("bert", BERT), ("modern", MODERN)):
         settings = [*choices, "training.max_steps=10", "training.deterministic=true"]
-        whole, resumed = place.new_run(f"whole-{name}", *settings), place.new_run(f"resumed-{name}", *settings)
-        place.train_again(whole)
-        kept = list_checkpoints(Path(whole[0]) / "checkpoints")[0]
-        shutil.copytree(kept, Path(resumed[0]) / "checkpoints" / kept.name)
+        whole, resumed = place.train(f"whole-{name}", *settings), place.folder / f"resumed-{name}"
+        shutil.copytree(whole, resumed)
+        kept, last = list_checkpoints(resumed / "checkpoints")
+        for later in (last, resumed / "model"):  # as if it had been stopped before them
+            shutil.rmtree(later)
         place.train_again(resumed)
-        one, other = (load_file(Path(run[0]) / "model" / "model.safetensors") for run in (whole, resumed))
+        one, other = (load_file(run / "model" / "model.safetensors") for run in (whole, resumed))
         differing = [key for key in one if not torch.equal(one[key], other[key])]
         facts[name] = {"resumed_from": kept.name, "tensors": len(one), "differing": len(differing)}
         facts["ok"] &= not differing and kept.name == "step-00000005"
@@ -211,7 +213,7 @@ def export_equals_stock(place: Place) -> Facts:
     """On this device, transformers' own classes give the logits of the models that they were exported from."""
     facts: Facts = {"ok": True}
     for name, choices in (("bert", BERT), ("modern", MODERN)):
-        run = place.train(f"export-{name}", *choices, "training.max_steps=10")
+        run = place.train(f"falls-{name}", *choices)
         target = place.folder / f"exported-{name}"
         export_model(run / "model", None, target)
         ours = load_model(str(run / "model"), "AutoModelForMaskedLM").to(place.device)

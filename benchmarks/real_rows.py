@@ -28,11 +28,12 @@ Rows = tuple[dict[str, torch.Tensor], float]  # one batch, and the share of slot
 def prepared_run(text: str, vocab_size: int, folder: Path) -> Path:
     """A run directory with prepared text: `text` itself where it is one, else a new one in `folder`.
 
-    `text` is IMDB in the Hub's layout, whose training split is read, or `sample`, the embedded corpus.
+    `text` is IMDB in the Hub's layout, whose training split is read, or `sample`, a part of the embedded corpus.
     """
     if (Path(text) / "data").is_dir():
         return Path(text)
-    corpus = f"corpus={{path: {text}, split: {'train+articles' if text == 'sample' else 'train'}}}"
+    limits = "split: unsupervised+articles, limit: 1000" if text == "sample" else "split: train"
+    corpus = f"corpus={{path: {text}, {limits}}}"
     overrides = [f"output_dir={folder}", corpus, f"tokenizer.vocab_size={vocab_size}", "finetune=null"]
     prepare(load_recipe("imdb-mini-cpu", overrides))
     return folder
