@@ -61,13 +61,16 @@ for part in "${parts[@]}"; do
     esac
     export TORCHDYNAMO_DISABLE=$([ ${#smoke[@]} -gt 0 ] && [ "$part" != checks ] && echo 1 || echo 0)
     begun=$SECONDS
-    # Only lines of JSON are results; the rest is progress. timeout also ends the part's worker processes.
-    timeout --kill-after=10 530 "$python" "benchmarks/${command[0]}" "${command[@]:1}" 2>"$place/errors" |
-        while IFS= read -r line; do
-            case $line in "{"*) echo "$line" ;; *) echo "$line" >&2 ;; esac
-        done
-    code=${PIPESTATUS[0]}
-    tail -n 40 "$place/errors" >&2
+    # timeout also ends the part's worker processes. Only lines of JSON are results; the rest is progress.
+    {
+        {
+            timeout --kill-after=10 530 "$python" "benchmarks/${command[0]}" "${command[@]:1}"
+            echo $? >"$place/code"
+        } 2>&1 1>&3 | tee "$place/errors" >&2
+    } 3>&1 | while IFS= read -r line; do
+        case $line in "{"*) echo "$line" ;; *) echo "$line" >&2 ;; esac
+    done
+    code=$(cat "$place/code")
     tail -n 1 "$place/errors" | "$python" -c '
 import json, sys
 part, code, seconds = sys.argv[1:]
