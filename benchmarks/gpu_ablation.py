@@ -3,7 +3,7 @@
 python benchmarks/gpu_ablation.py ablation|sweep [--smoke]
 
 BERT-base in bf16 on rows of random ids without pairs, as the trainer computes a step (OwnStep). The variants of a group
-take turns (turns.py), the first one is the default. `--smoke` shows in a minute on a CPU that everything works.
+take turns (turns.py), the first one is the default. `--smoke` shows on a CPU that everything works.
 """
 
 import json
