@@ -1,144 +1,168 @@
 """Compare a training step of bertpre with steps of the stock classes, time and memory; prints one JSON line.
 
-python benchmarks/against_stock.py [ROUNDS]        (default: 5; the variants take turns, medians are reported)
+python benchmarks/against_stock.py [ROUNDS] [TEXT] [KIND] [SHAPE ...]
+    (default: 5 rounds, random ids, none, the shapes of this device; the variants take turns, medians are reported)
 
-All train networks of one size with AdamW on full pairs with 15 % masked, dropout 0.1, each in its own process:
-- stock_fp32: BertForPreTraining as most people run it (not measured on a GPU);
+All train networks of one size with AdamW, 15 % masked, dropout 0.1, each in its own process (turns.py):
+- stock_fp32: the stock class as most people run it (not measured on a GPU);
 - stock_bf16_compiled: as an expert would run it, with sdpa, bf16 autocast, torch.compile and a fused optimizer;
 - stock_modernbert: ModernBertForMaskedLM with full attention, run the same way (measured on a GPU);
-- bertpre: fp32 masters and a bf16 copy, vocabulary logits at masked positions only, torch.compile;
+- bertpre: the trainer's own step (TrainingStep) with what it chooses on this device, without its accuracies;
 - bertpre_modern: the same for architecture "modern" (measured on a GPU).
+
+Without TEXT, or with `random`, all read full pairs of random ids with an attention mask and train both losses
+(BertForPreTraining): every slot is a token. With TEXT (IMDB in the Hub's layout, `sample`, or a run directory that is
+prepared) each side reads that text in its own rows (real_rows.py):
+- KIND none: without pairs. Stock: BertForMaskedLM on blocks of joined documents, none padded and none masked out, which
+  is its best. bertpre: packed rows.
+- KIND nsp: pairs. Stock: google's pairs, padded to the length. bertpre: its own pairs.
+A slot is a place in a row; a token is a slot that is not padding. `filled` is counted in thousands of rows.
 """
 
 import json
-import resource
-import statistics
-import subprocess
 import sys
-import time
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from real_rows import own_rows, prepared_run, stock_rows
 from torch import nn
-from training_step import Variant, hardware, random_batch, shares
-from transformers import BertConfig, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM
+from training_step import OwnStep, Variant, hardware, random_batch
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM
+from turns import do_turns, take_turns
 
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
-from bertpre.runtime import keep_freed_memory
-from bertpre.training.optimizer import build_optimizers
 
-MASKED_SHARE, WARM_UP_STEPS = 0.15, 3
+MASKED_SHARE = 0.15
 MINI = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
-SHAPES = {  # device, batch size, tokens in a pair, sizes that differ from BERT-base's
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+SHAPES = {  # variants, batch size, tokens in a row, sizes that differ from BERT-base's
     "base": ("cpu", 8, 128, {"vocab_size": 30522}),
     "mini": ("cpu", 32, 128, {"vocab_size": 30522} | MINI),
     "mini_8k": ("cpu", 32, 128, {"vocab_size": 8192} | MINI),
-    "base_128": ("cuda", 256, 128, {"vocab_size": 30528}),
-    "base_512": ("cuda", 64, 512, {"vocab_size": 30528}),
+    "base_128": ("cuda", 128, 128, {"vocab_size": 30528}),
+    "base_512": ("cuda", 32, 512, {"vocab_size": 30528}),
+    "tiny": ("smoke", 4, 32, {"vocab_size": 4096} | TINY),  # shows in seconds that everything works
 }
 VARIANTS = {
     "cpu": ("stock_fp32", "stock_bf16_compiled", "bertpre"),
     "cuda": ("stock_bf16_compiled", "stock_modernbert", "bertpre", "bertpre_modern"),
+    "smoke": ("stock_fp32", "stock_bf16_compiled", "stock_modernbert", "bertpre", "bertpre_modern"),
 }
-MODERN = {"intermediate_size": 2048, "hidden_act": "gelu"}  # GeGLU has a third matrix, so it is narrower
+MODERN = {"hidden_act": "gelu"}
+RANDOM = "random"
+Batch = dict[str, torch.Tensor]
 
 
 def bertpre_config(name: str, sizes: dict[str, int]) -> BertPreConfig:
     """The configuration of a bertpre variant."""
-    return BertPreConfig(**sizes | (MODERN | {"architecture": "modern"} if name == "bertpre_modern" else {}))
+    if name != "bertpre_modern":
+        return BertPreConfig(**sizes)
+    return BertPreConfig(**sizes | MODERN | {"architecture": "modern", "intermediate_size": geglu_width(sizes)})
 
 
-def stock_model(name: str, sizes: dict[str, int]) -> nn.Module:
+def geglu_width(sizes: dict[str, int]) -> int:
+    """The width of the feed-forward layers of the modern architecture: GeGLU has a third matrix, so it is narrower."""
+    return sizes.get("intermediate_size", 3072) * 2 // 3
+
+
+def stock_model(name: str, sizes: dict[str, int], has_pairs: bool) -> nn.Module:
     """The stock class of a variant."""
     if name == "stock_modernbert":
-        full = {"global_attn_every_n_layers": 1, "num_hidden_layers": 12, "mlp_dropout": 0.1, "attention_dropout": 0.1}
+        full = {"global_attn_every_n_layers": 1, "mlp_dropout": 0.1, "attention_dropout": 0.1, "embedding_dropout": 0.1}
         ids = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
-        config = ModernBertConfig(**sizes, intermediate_size=2048, embedding_dropout=0.1, **full, **ids)
-        return ModernBertForMaskedLM(config)
-    return BertForPreTraining(BertConfig(**sizes))
+        sizes = {"num_hidden_layers": 12} | sizes | {"intermediate_size": geglu_width(sizes)}
+        return ModernBertForMaskedLM(ModernBertConfig(**sizes, **full, **ids))
+    return (BertForPreTraining if has_pairs else BertForMaskedLM)(BertConfig(**sizes))
 
 
-def prepare(name: str, shape: str) -> tuple[Variant, dict[str, torch.Tensor]]:
-    """A variant of a shape, and a batch in its format."""
+def stock_labels(batch: Batch) -> Batch:
+    """A batch of ours in the format of the stock classes, which want a label for every token."""
+    targets = torch.full_like(batch["input_ids"], -100)
+    labels = targets.scatter(1, batch["masked_positions"], batch["labels"])
+    return {name: value for name, value in batch.items() if name != "masked_positions"} | {"labels": labels}
+
+
+def rows_of(name: str, shape: str, text: str, kind: str) -> tuple[Batch, float]:
+    """A batch in a variant's format, and the share of slots that hold tokens; `text` is a run directory, or random."""
+    _, size, length, sizes = SHAPES[shape]
+    if text == RANDOM:
+        batch = random_batch(size, length, sizes["vocab_size"], MASKED_SHARE)
+        return (batch if is_own(name) else stock_labels(batch)), 1.0
+    rows = own_rows if is_own(name) else stock_rows
+    batch, filled = rows(Path(text), size, length, kind, MASKED_SHARE)
+    assert int(batch["input_ids"].max()) < sizes["vocab_size"], f"{text} has a larger vocabulary than {shape}"
+    return batch, filled
+
+
+def is_own(name: str) -> bool:
+    """Whether a variant is bertpre's."""
+    return name.startswith("bertpre")
+
+
+def prepare(name: str, shape: str, text: str = RANDOM, kind: str = "none") -> Callable[[], object]:
+    """A variant's step."""
     torch.manual_seed(0)
-    device, batch_size, length, sizes = SHAPES[shape]
-    batch = {
-        key: value.to(device)
-        for key, value in random_batch(batch_size, length, sizes["vocab_size"], MASKED_SHARE).items()
-    }
-    if name.startswith("bertpre"):
-        model = BertPreForPreTraining(bertpre_config(name, sizes)).to(device)
-        if device == "cpu":  # as `bertpre pretrain` does
-            keep_freed_memory()
-            model.set_attn_implementation("eager")
-        return Variant(model, build_optimizers(model, "adamw", 1e-4, 0.01), torch.bfloat16), batch
-    targets = torch.full_like(batch["input_ids"], -100)  # the stock classes want a label for every token
-    batch["labels"] = targets.scatter(1, batch.pop("masked_positions"), batch["labels"])
+    (batch, _), sizes = rows_of(name, shape, text, kind), SHAPES[shape][3]
+    if is_own(name):
+        return OwnStep(BertPreForPreTraining(bertpre_config(name, sizes)), batch)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    has_pairs = "next_sentence_label" in batch
     if name == "stock_modernbert":
-        del batch["token_type_ids"], batch["next_sentence_label"]
-    model, is_expert = stock_model(name, sizes).to(device), name != "stock_fp32"
+        batch = {key: value for key, value in batch.items() if key not in ("token_type_ids", "next_sentence_label")}
+    batch = {key: value.to(device) for key, value in batch.items()}
+    model, is_expert = stock_model(name, sizes, has_pairs).to(device), name != "stock_fp32"
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=is_expert or None)
-    return Variant(model, [optimizer], autocast=is_expert, compiled=is_expert), batch
+    variant = Variant(model, [optimizer], autocast=is_expert, compiled=is_expert)
+    return lambda: variant.step(batch)
 
 
-def work(name: str, shape: str) -> None:
-    """Run one step of a variant for each line read, print the seconds of its phases, and finally the peak memory."""
-    variant, batch = prepare(name, shape)
-    for _ in range(WARM_UP_STEPS):  # compiles, then fills the optimizer's state
-        variant.step(batch)
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(variant.step(batch)), flush=True)
-    on_gpu = SHAPES[shape][0] == "cuda"
-    peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(peak // 2**20)
-
-
-def take_turns(shape: str, rounds: int) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
-    """Each variant's median seconds of a step and of its phases, and its peak memory in MB."""
-    workers, rows = {}, {}
-    for name in VARIANTS[SHAPES[shape][0]]:
-        command = [sys.executable, __file__, name, shape]
-        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert workers[name].stdout.readline().strip() == "ready", f"{name} failed"
-        rows[name] = []
-    for _ in range(rounds):
-        for name, worker in workers.items():
-            time.sleep(0.5)  # let the previous worker become idle
-            print(file=worker.stdin, flush=True)
-            phases = json.loads(worker.stdout.readline())
-            rows[name].append(phases | {"all": sum(phases.values())})
-    memory = {name: int(worker.communicate()[0]) for name, worker in workers.items()}
-    medians = {name: {key: statistics.median(row[key] for row in rows[name]) for key in rows[name][0]} for name in rows}
-    return medians, memory
-
-
-def measure(shape: str, rounds: int) -> dict[str, object]:
+def measure(shape: str, rounds: int, text: str, kind: str) -> dict[str, object]:
     """A shape's results: tokens per second, ratios, fractions of the rate of a bf16 matrix product, and more."""
-    device, batch_size, length, sizes = SHAPES[shape]
-    medians, memory = take_turns(shape, rounds)
-    rates = {name: batch_size * length / seconds["all"] for name, seconds in medians.items()}
-    peak = hardware(device)["bf16_gflops"] * 1e9
-    own = {name: flops_per_token(bertpre_config(name, sizes), length, MASKED_SHARE) for name in rates if "pre" in name}
+    group, size, length, sizes = SHAPES[shape]
+    with tempfile.TemporaryDirectory() as folder:
+        if text != RANDOM:
+            text = str(prepared_run(text, sizes["vocab_size"], Path(folder) / "run"))
+        commands = {name: [sys.executable, __file__, "--work", name, shape, text, kind] for name in VARIANTS[group]}
+        turns = take_turns(commands, rounds)
+        filled = {name: rows_of(name, shape, text, kind)[1] for name in turns}
+    slots = {name: size * length / turn["seconds"] for name, turn in turns.items()}
+    tokens = {name: rate * filled[name] for name, rate in slots.items()}
+    peak = hardware("cuda" if torch.cuda.is_available() else "cpu")["bf16_gflops"] * 1e9
+    own = {name: flops_per_token(bertpre_config(name, sizes), length, MASKED_SHARE) for name in turns if is_own(name)}
     return {
-        "tokens_per_second": {name: round(rate) for name, rate in rates.items()},
-        "bertpre_over": {name: round(rates["bertpre"] / rate, 2) for name, rate in rates.items() if name != "bertpre"},
-        "flops_utilization": {name: round(rates[name] * flops / peak, 3) for name, flops in own.items()},
-        "phases_of_bertpre": shares(medians["bertpre"]),
-        "peak_memory_mb": memory,
+        "tokens_per_second": {name: round(rate) for name, rate in tokens.items()},
+        "slots_per_second": {name: round(rate) for name, rate in slots.items()},
+        "filled": {name: round(share, 4) for name, share in filled.items()},
+        **{f"{name}_over": ratios(tokens, name) for name in own},
+        **{f"{name}_over_in_slots": ratios(slots, name) for name in own},
+        "flops_utilization": {name: round(slots[name] * flops / peak, 3) for name, flops in own.items()},
+        "peak_memory_mb": {name: turn["peak_memory_mb"] for name, turn in turns.items()},
+        "failed": [name for name in VARIANTS[group] if name not in turns],
     }
 
 
-def main(rounds: int) -> None:
+def ratios(rates: dict[str, float], name: str) -> dict[str, float]:
+    """How many times the other variants' rates one variant's is."""
+    return {other: round(rates[name] / rate, 2) for other, rate in rates.items() if other != name}
+
+
+def main(rounds: int = 5, text: str = RANDOM, kind: str = "none", *shapes: str) -> None:
     """Measure and print."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = {shape: measure(shape, rounds) for shape in SHAPES if SHAPES[shape][0] == device}
-    print(json.dumps({"benchmark": "against_stock", "rounds": rounds} | shapes | {"hardware": hardware(device)}))
+    results = {
+        shape: measure(shape, int(rounds), text, kind)
+        for shape in shapes or [shape for shape in SHAPES if SHAPES[shape][0] == device]
+    }
+    line = {"benchmark": "against_stock", "rounds": int(rounds), "rows": RANDOM if text == RANDOM else kind}
+    print(json.dumps(line | results | {"hardware": hardware(device)}))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        work(sys.argv[1], sys.argv[2])
+    if sys.argv[1:2] == ["--work"]:
+        do_turns(prepare(*sys.argv[2:]))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+        main(*sys.argv[1:])

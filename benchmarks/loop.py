@@ -1,20 +1,22 @@
 """Compare a step of the whole pretraining loop with the bare training step; prints one JSON line.
 
-python benchmarks/loop.py [ROUNDS]        (default: 9 rounds of 10 steps each, in turns; medians are reported)
+python benchmarks/loop.py [ROUNDS] [RECIPE] [KEY=VALUE ...]
+    (default: 9 rounds of imdb-mini-cpu; a round has 10 steps, on a GPU 50, in turns; medians are reported)
 
-Recipe imdb-mini-cpu's model, batch and optimizer on the embedded corpus. The loop fetches, masks and moves batches,
-counts targets, measures accuracies and checks each gradient; log lines, evaluations and checkpoints are not included.
+The recipe's model, batch and optimizer on the embedded corpus; for a run directory that is prepared, on its data. The
+loop fetches, masks and moves batches, counts targets and measures accuracies; log lines, evaluations and checkpoints
+are not included. The bare step is the trainer's, with neither, on one batch that stays on the device.
 """
 
 import json
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from training_step import Variant, hardware
+from training_step import OwnStep, hardware
+from turns import seconds_of
 
 from bertpre.commands.prepare import prepare
 from bertpre.data.tokenizer import load_tokenizer
@@ -27,8 +29,9 @@ from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.trainer import Trainer
 
-STEPS = 10
-OVERRIDES = ["corpus={path: sample, limit: 4000}", "finetune=null", "training.budget=null", "training.max_steps=100000"]
+STEPS = {"cpu": 10, "cuda": 50}
+CORPUS = "corpus={path: sample, split: train+unsupervised+articles}"
+OVERRIDES = ["finetune=null", "training.budget=null", "training.max_steps=100000"]
 
 
 def loop_of(recipe: Recipe, folder: Path) -> tuple[Trainer, PretrainingData]:
@@ -42,49 +45,49 @@ def loop_of(recipe: Recipe, folder: Path) -> tuple[Trainer, PretrainingData]:
     return trainer, data
 
 
-def bare_step(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> Callable[[], object]:
-    """The step of the model benchmark, on one batch of the same data."""
-    training, (batch,) = recipe.training, data.largest()
+def bare_step(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> OwnStep:
+    """The step alone, of a model of its own, on the first phase's batch of the same data."""
+    training, batch = recipe.training, data.largest()[0]
     model = BertPreForPreTraining(trainer.training_step.model.config)
-    model.set_attn_implementation("eager")
-    optimizers = build_optimizers(model, training.optimizer, training.learning_rate, training.weight_decay)
-    variant = Variant(model, optimizers, choose_dtype("auto", trainer.accelerator.device))
-    return lambda: variant.step(batch)
+    rates = {"learning_rate": training.learning_rate, "weight_decay": training.weight_decay}
+    optimizers = partial(build_optimizers, name=training.optimizer, **rates)
+    return OwnStep(model, batch, optimizers, dtype=choose_dtype("auto", trainer.accelerator.device))
 
 
-def seconds_of(function: Callable[[], object]) -> float:
-    """The seconds of STEPS calls."""
-    start = time.perf_counter()
-    for _ in range(STEPS):
-        function()
-    return time.perf_counter() - start
+def prepared(name: str, overrides: list[str], folder: Path) -> Recipe:
+    """A recipe whose data is prepared, in `folder` where it is not yet."""
+    if (Path(name) / "data").is_dir():
+        return load_recipe(name, [*OVERRIDES, *overrides])
+    recipe = load_recipe(name, [f"output_dir={folder}", CORPUS, *OVERRIDES, *overrides])
+    prepare(recipe)
+    return recipe
 
 
-def main(rounds: int) -> None:
+def main(rounds: str = "9", name: str = "imdb-mini-cpu", *overrides: str) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
-        recipe = load_recipe("imdb-mini-cpu", [f"output_dir={folder}/run", *OVERRIDES])
-        prepare(recipe)
-        trainer, data = loop_of(recipe, Path(folder) / "run")
-        step = bare_step(recipe, trainer, data)
+        recipe = prepared(name, list(overrides), Path(folder) / "run")
+        trainer, data = loop_of(recipe, Path(recipe.output_dir))
+        step, device = bare_step(recipe, trainer, data), trainer.accelerator.device.type
         trainer.clock.start()
         with trainer.batches:
             trainer.dry_run()
             trainer.prefetch()
             turns = {"bare_step": step, "loop": trainer.take_step}
             for turn in turns.values():
-                turn(), turn()
-            seconds = {name: [] for name in turns}
-            for _ in range(rounds):
+                seconds_of(turn, 2, device)
+            trainer.log.interval.wait_seconds = 0.0
+            seconds: dict[str, list[float]] = {name: [] for name in turns}
+            for _ in range(int(rounds)):
                 for name, turn in turns.items():
-                    seconds[name].append(seconds_of(turn))
-    medians = {name: statistics.median(values) / STEPS for name, values in seconds.items()}
-    line = {"benchmark": "loop", "rounds": rounds, "steps_a_round": STEPS}
+                    seconds[name].append(seconds_of(turn, STEPS[device], device))
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    line = {"benchmark": "loop", "rounds": int(rounds), "steps_a_round": STEPS[device]}
     line |= {"seconds_a_step": {name: round(value, 4) for name, value in medians.items()}}
     line["loop_over_bare_step"] = round(medians["bare_step"] / medians["loop"], 3)
-    line["data_wait_share"] = round(trainer.log.interval.wait_seconds / sum(seconds["loop"]), 5)
-    print(json.dumps(line | {"hardware": hardware()}))
+    line["data_wait_share"] = round(trainer.log.interval.wait_seconds / STEPS[device] / sum(seconds["loop"]), 5)
+    print(json.dumps(line | {"hardware": hardware(device)}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 9)
+    main(*sys.argv[1:])

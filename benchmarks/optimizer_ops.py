@@ -39,6 +39,17 @@ class CountOperations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def optimizers_of(model: nn.Module, name: str) -> list[torch.optim.Optimizer]:
+    """The optimizers of a variant."""
+    optimizers = build_optimizers(model, name.removesuffix("_loop"), 1e-3, 0.01)
+    if name == "muon_loop":
+        (group,) = optimizers.pop().param_groups
+        settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
+        optimizers.append(torch.optim.Muon(group["params"], **settings))
+        optimizers[-1].param_groups[0]["peak_lr"] = group["lr"]
+    return optimizers
+
+
 class Part:
     """The optimizers' part of a step, of a model with its working copy in bf16."""
 
@@ -46,11 +57,7 @@ class Part:
         self.master = BertPreForPreTraining(BertPreConfig(**sizes))
         self.working = WorkingCopy(self.master, torch.bfloat16)
         self.is_guarded = name.endswith("_guarded")
-        self.optimizers = build_optimizers(self.master, name.partition("_")[0], 1e-3, 0.01)
-        if name == "muon_loop":
-            (group,) = self.optimizers.pop().param_groups
-            settings = {"lr": group["lr"], "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
-            self.optimizers.append(torch.optim.Muon(group["params"], **settings))
+        self.optimizers = optimizers_of(self.master, name.removesuffix("_guarded"))
         for optimizer in self.optimizers:
             if isinstance(optimizer, Muon):
                 optimizer.dtype = torch.bfloat16  # as torch's, on every processor

@@ -25,9 +25,9 @@ LENGTH, SHORT, RANDOM, MOST_SHARDS, MOST_PAIRS = 128, 0.1, 0.5, 8, 200_000
 SHORT_B = 5  # tokens: too short to tell much
 
 
-def plan_like_google(shard: Shard, generator: random.Random) -> np.ndarray:
+def plan_like_google(shard: Shard, generator: random.Random, length: int = LENGTH) -> np.ndarray:
     """Pairs as google's code cuts them: a short target for each document, random segments that fill the pair."""
-    starts, first, room = shard.sentences.tolist(), shard.documents.tolist(), LENGTH - 3
+    starts, first, room = shard.sentences.tolist(), shard.documents.tolist(), length - 3
     plan = []
     for document in range(len(first) - 1):
         target = room if generator.random() >= SHORT else generator.randint(2, room)

@@ -1,31 +1,37 @@
-"""Profile a training step of bertpre on a CPU; prints one JSON line.
+"""Profile a training step of bertpre; prints one JSON line.
 
-python benchmarks/step_profile.py [SHAPE]        (default: base; or mini, mini_8k, as in against_stock.py)
+python benchmarks/step_profile.py [SHAPE]        (default: base, on a GPU base_128; or another of against_stock.py)
 
-Fractions of the time of three steps, by torch's profiler with a mark for each loop that torch.compile wrote. A loop
-belongs to the first group below that its name contains; loops that fuse two groups count for the first.
+Fractions of the time of three steps, by torch's profiler: on a CPU with a mark for each loop that torch.compile wrote,
+on a GPU of its kernels. A loop belongs to the first group below that its name contains; loops that fuse two groups
+count for the first. On a GPU `busy` is the fraction of the steps during which a kernel ran, and `longest` names the
+kernels that take the most time.
 """
 
 import json
 import sys
+from typing import Any
 
 import torch._inductor.config
-from against_stock import WARM_UP_STEPS, prepare
+from against_stock import prepare
 from torch.profiler import ProfilerActivity, profile
 from training_step import hardware
+from turns import WARM_UP_STEPS, seconds_of
 
 GROUPS = {  # what the profiler's names contain
-    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm"),
+    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "gemm", "nvjet", "cutlass", "xmma"),
+    "attention kernels": ("flash", "fmha", "efficient_attention", "mha_"),
     "loss over the vocabulary": ("log_softmax", "nll_loss"),
     "attention's softmax, with its dropout": ("softmax",),
     "layer norms, with residuals and dropout": ("layer_norm",),
     "GELU": ("gelu",),
     "embeddings": ("embedding",),
-    "other compiled loops": ("cpp_fused", "CompiledFxGraph"),
-    "optimizer": ("adamw", "AdamW"),
-    "clipping": ("linalg_vector_norm", "aten::mul_", "_foreach"),
-    "copies, among them between fp32 and bf16": ("aten::copy_", "aten::fill_"),
+    "other compiled loops": ("cpp_fused", "CompiledFxGraph", "triton_"),
+    "optimizer": ("adam", "Adam"),
+    "clipping": ("linalg_vector_norm", "aten::mul_", "_foreach", "multi_tensor_apply"),
+    "copies, among them between fp32 and bf16": ("aten::copy_", "aten::fill_", "Memcpy", "Memset"),
 }
+STEPS, MOST = 3, 12
 
 
 def group_of(name: str) -> str:
@@ -33,24 +39,39 @@ def group_of(name: str) -> str:
     return next((group for group, parts in GROUPS.items() if any(part in name for part in parts)), "everything else")
 
 
+def seconds_of_event(event: Any, device: str) -> float:
+    """An event's own seconds: of the CPU, or of a GPU's kernel."""
+    if device == "cpu":
+        return event.self_cpu_time_total / 1e6
+    is_kernel = event.device_type == torch.autograd.DeviceType.CUDA
+    return event.self_device_time_total / 1e6 if is_kernel else 0.0
+
+
 def main(shape: str) -> None:
     """Measure and print."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch._inductor.config.cpp.enable_kernel_profile = True
     torch._inductor.config.cpp.descriptive_names = "original_aten"
-    variant, batch = prepare("bertpre", shape)
+    step = prepare("bertpre", shape)
     for _ in range(WARM_UP_STEPS):
-        variant.step(batch)
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        for _ in range(3):
-            variant.step(batch)
+        step()
+    unprofiled = seconds_of(step, STEPS, device)
+    activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities) as profiler:
+        seconds_of(step, STEPS, device)
+    events = {event.key: seconds_of_event(event, device) for event in profiler.key_averages()}
     seconds = dict.fromkeys([*GROUPS, "everything else"], 0.0)
-    for event in profiler.key_averages():
-        seconds[group_of(event.key)] += event.self_cpu_time_total / 1e6
+    for name, value in events.items():
+        seconds[group_of(name)] += value
     total = sum(seconds.values())
-    shares = {group: round(value / total, 3) for group, value in seconds.items()}
-    line = {"benchmark": "step_profile", "shape": shape, "seconds_a_step": round(total / 3, 3), "shares": shares}
-    print(json.dumps(line | {"hardware": hardware()}))
+    line: dict[str, object] = {"benchmark": "step_profile", "shape": shape, "seconds_a_step": round(total / STEPS, 4)}
+    line["shares"] = {group: round(value / total, 3) for group, value in seconds.items()}
+    if device == "cuda":
+        longest = sorted(events, key=events.__getitem__, reverse=True)[:MOST]
+        line["busy"] = round(total / STEPS / unprofiled, 3)
+        line["longest"] = {name[:100]: round(events[name] / total, 3) for name in longest}
+    print(json.dumps(line | {"hardware": hardware(device)}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "base")
+    main(sys.argv[1] if len(sys.argv) > 1 else "base_128" if torch.cuda.is_available() else "base")

@@ -7,18 +7,23 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
 import torch
 from torch import nn
 
+from bertpre.data.sampler import Position
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
-from bertpre.pretraining.build import freeze_pair_head
+from bertpre.pretraining.build import freeze_pair_head, place_model
 from bertpre.recipe import load_recipe
-from bertpre.runtime import cpu_name, measured_flops
+from bertpre.runtime import choose_deterministic, cpu_name, measured_flops, start_accelerator
+from bertpre.training.batches import StepBatch, to_device
+from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.precision import WorkingCopy
+from bertpre.training.step import Arithmetic, TrainingStep
 
 BATCH_SIZE, LENGTH, VOCABULARY, MASKED_SHARE = 64, 128, 16384, 0.2
 VARIANTS = {  # type of the working copy's weights, autocast or not, attention kernel
@@ -74,6 +79,45 @@ class Variant:
         return seconds
 
 
+class LossOnly(PretrainingObjective):
+    """The objective without its accuracies, which a step of the stock classes does not compute either."""
+
+    def measure(self, outputs: object, batch: object, counts: object) -> dict[str, torch.Tensor]:
+        return {}
+
+
+def adamw(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """bertpre's AdamW."""
+    return build_optimizers(model, "adamw", learning_rate=1e-4, weight_decay=0.01)
+
+
+class OwnStep:
+    """bertpre's step as its trainer does it, on one batch over and over: without the loop around it."""
+
+    def __init__(
+        self,
+        model: BertPreForPreTraining,
+        batch: Mapping[str, torch.Tensor],
+        optimizers: Callable[[nn.Module], list[torch.optim.Optimizer]] = adamw,
+        compiled: bool = True,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        accelerator, objective = start_accelerator(), LossOnly("next_sentence_label" in batch)
+        if not objective.has_pairs:
+            freeze_pair_head(model)
+        place_model(model, accelerator, dtype)
+        deterministic = choose_deterministic("auto", accelerator.device)
+        arithmetic = Arithmetic(dtype, compiled, deterministic=deterministic)
+        self.training_step = TrainingStep(accelerator, model, optimizers(model), objective, arithmetic, seed=0)
+        self.counts, self.number = objective.counts(batch), 0
+        self.batch = StepBatch([to_device(batch, accelerator.device)], Position())
+
+    def __call__(self) -> None:
+        """Do one step."""
+        self.training_step.run(self.number, self.batch, self.counts, 1.0, lambda measured: None)
+        self.number += 1
+
+
 def build(dtype: torch.dtype, autocast: bool, attention: str) -> Variant:
     """The model of the recipe with its optimizers."""
     torch.manual_seed(0)
@@ -114,10 +158,28 @@ def take_turns(
 
 def hardware(device: str = "cpu") -> dict[str, object]:
     """The machine and versions that a measurement belongs to."""
-    on_gpu = device == "cuda"
-    gflops = round(measured_flops(torch.device(device), torch.bfloat16, 8192 if on_gpu else 1024) / 1e9)
-    name = torch.cuda.get_device_name() if on_gpu else cpu_name()
+    name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
+    gflops = round(product_flops(device) / 1e9)
     return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "bf16_gflops": gflops}
+
+
+def product_flops(device: str, size: int = 8192, products: int = 100) -> float:
+    """The rate of bf16 matrix products, in FLOP/s: the best of 1024 x 1024 on a CPU, of many large ones on a GPU.
+
+    A GPU that was idle has a low clock, so as many products as are timed come first.
+    """
+    if device != "cuda":
+        return measured_flops(torch.device(device), torch.bfloat16)
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in "ab")
+    seconds = []
+    for _ in range(2):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(products):
+            a @ b
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 * products / seconds[-1]
 
 
 def shares(phases: dict[str, float]) -> dict[str, float]:

@@ -148,7 +148,7 @@ def test_a_roll_back_waits_for_the_checkpoint_that_is_being_written(
             weight.register_hook(lambda gradient: gradient * (float("nan") if trainer.progress.step in spoilt else 1.0))
 
     monkeypatch.setattr(checkpoint, "save_file", slowly)
-    spoilt = range(6, 6 + MAX_IN_A_ROW)
+    spoilt = range(5, 5 + MAX_IN_A_ROW)
     toy_trainer(tmp_path, 14, every=5, after_step=spoil).train()
     assert "back to step 5; these steps will be left out" in capsys.readouterr().out
 

@@ -1,0 +1,158 @@
+"""Change one choice of bertpre's training step at a time, or the size of its micro-batch; a JSON line for each group.
+
+python benchmarks/gpu_ablation.py ablation|sweep [--smoke]
+
+BERT-base in bf16 on rows of random ids without pairs, as the trainer computes a step (OwnStep). The variants of a group
+take turns (turns.py), the first one is the default. `--smoke` shows on a CPU that everything works.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from unittest import mock
+
+import torch
+from against_stock import MASKED_SHARE, TINY, bertpre_config
+from optimizer_ops import optimizers_of
+from torch import nn
+from training_step import OwnStep, hardware, random_batch
+from turns import do_turns, seconds_of, take_turns
+
+from bertpre.model.flops import flops_per_token
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.training import step as step_module
+from bertpre.training.step import parts_to_compile
+
+ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to do a step."""
+
+    rows: int = 128
+    length: int = 128
+    name: str = "bertpre"  # or bertpre_modern, as in against_stock.py
+    optimizer: str = "adamw"  # or lamb, muon, muon_loop (torch's own Muon: one matrix after the other)
+    filled: float | None = None  # share of slots that hold tokens, with an attention mask; None: all, without a mask
+    last_layer_in_full: bool = False  # also where it is not read
+    compiled: str = "chosen"  # what TrainingStep chooses, or the whole model, each layer, or nothing
+    dropout: float = 0.1
+
+
+DEFAULT = Case()
+GROUPS = {
+    "ablation": {
+        "rows": {
+            "default": DEFAULT,
+            "mask_of_full_rows": Case(filled=1.0),
+            "padded_rows": Case(filled=0.83),
+            "last_layer_in_full": Case(last_layer_in_full=True),
+        },
+        "optimizer": {
+            "default": DEFAULT,
+            "muon": Case(optimizer="muon"),
+            "muon_loop": Case(optimizer="muon_loop"),
+            "lamb": Case(optimizer="lamb"),
+        },
+        "compile": {
+            "default": DEFAULT,
+            "whole_model": Case(compiled="whole"),
+            "each_layer": Case(compiled="layers"),
+            "uncompiled": Case(compiled="no"),
+        },
+        "model": {
+            "default": DEFAULT,
+            "without_dropout": Case(dropout=0.0),
+            "modern": Case(name="bertpre_modern"),
+            "modern_without_dropout": Case(name="bertpre_modern", dropout=0.0),
+        },
+    },
+    "sweep": {
+        "rows_of_128": {f"{rows}_rows": Case(rows=rows) for rows in (16, 32, 64, 128, 256, 512)},
+        "rows_of_512": {f"{rows}_rows": Case(rows=rows, length=512) for rows in (4, 8, 16, 32, 64)},
+    },
+}
+
+
+def build(case: Case, sizes: dict[str, int]) -> OwnStep:
+    """The step of a case."""
+    torch.manual_seed(0)
+    config = bertpre_config(case.name, sizes)
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = case.dropout
+    model = BertPreForPreTraining(config)
+    if case.last_layer_in_full:
+        model.bert.encoder.register_forward_hook(lambda *_: None)  # whoever watches sees all positions
+    batch = random_batch(case.rows, case.length, config.vocab_size, MASKED_SHARE)
+    del batch["next_sentence_label"]
+    if case.filled is None:
+        del batch["attention_mask"]
+    else:  # lengths spread evenly around their mean
+        lengths = case.length * (case.filled - (1 - case.filled) * torch.linspace(-1, 1, case.rows))
+        batch["attention_mask"] = (torch.arange(case.length) < lengths[:, None].round()).long()
+    chosen = {"whole": lambda model, _: [model], "layers": lambda model, _: layers(model)}
+    with mock.patch.object(step_module, "parts_to_compile", chosen.get(case.compiled, parts_to_compile)):
+        return OwnStep(model, batch, partial(optimizers_of, name=case.optimizer), compiled=case.compiled != "no")
+
+
+def layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model."""
+    return [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
+
+
+def setting(part: str, group: str, variant: str, is_smoke: bool) -> tuple[Case, dict[str, int]]:
+    """A case and its model's sizes, which are small in a smoke test."""
+    case = GROUPS[part][group][variant]
+    if not is_smoke:
+        return case, {"vocab_size": 30528}
+    return replace(case, rows=max(2, case.rows // 64), length=case.length // 8), TINY | {"vocab_size": 512}
+
+
+def turns_of(part: str, group: str, is_smoke: bool) -> dict[str, dict[str, float]]:
+    """Each variant's seconds of a step and peak memory in MB; in a smoke test only one group starts processes."""
+    if is_smoke and group != "compile":
+        steps = {name: build(*setting(part, group, name, is_smoke)) for name in GROUPS[part][group]}
+        return {name: {"seconds": seconds_of(step, 2, "cpu"), "peak_memory_mb": 0} for name, step in steps.items()}
+    command = [sys.executable, __file__, "--work", part, group, *(["--smoke"] if is_smoke else [])]
+    return take_turns({name: [*command, name] for name in GROUPS[part][group]}, 1 if is_smoke else ROUNDS)
+
+
+def measure(part: str, group: str, is_smoke: bool) -> dict[str, object]:
+    """A group's results: tokens and slots per second, ratios to its first variant, utilisation, memory."""
+    turns = turns_of(part, group, is_smoke)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    machine = hardware(device)
+    results: dict[str, dict[str, float]] = {}
+    for name, turn in turns.items():
+        case, sizes = setting(part, group, name, is_smoke)
+        slots = case.rows * case.length / turn["seconds"]
+        flops = flops_per_token(bertpre_config(case.name, sizes), case.length, MASKED_SHARE)
+        results[name] = {
+            "tokens_per_second": round(slots * (1.0 if case.filled is None else case.filled)),
+            "slots_per_second": round(slots),
+            "milliseconds_a_step": round(1e3 * turn["seconds"], 2),
+            "flops_utilization": round(slots * flops / (machine["bf16_gflops"] * 1e9), 3),
+            "peak_memory_mb": turn["peak_memory_mb"],
+        }
+    first = next(iter(results.values()), None)
+    for result in results.values():
+        result["tokens_over_first"] = round(result["tokens_per_second"] / first["tokens_per_second"], 3)
+    failed = [name for name in GROUPS[part][group] if name not in turns]
+    line = {"benchmark": f"gpu_{part}", "group": group, "smoke": is_smoke}
+    return line | {"variants": results, "failed": failed, "hardware": machine}
+
+
+def main(arguments: list[str]) -> None:
+    """Do one variant's turns, or measure and print."""
+    is_smoke = "--smoke" in arguments
+    arguments = [argument for argument in arguments if argument != "--smoke"]
+    if arguments[0] == "--work":
+        do_turns(build(*setting(*arguments[1:], is_smoke)))
+        return
+    for group in GROUPS[arguments[0]]:
+        print(json.dumps(measure(arguments[0], group, is_smoke)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,269 @@
+"""Check that training is right on this device, before anyone measures how fast it is; one JSON line for each check.
+
+python benchmarks/gpu_checks.py [--smoke] [CHECK ...]        (default: all; exit status 1 where one fails)
+
+All trainings go through `pretrain`, on the embedded corpus, compiled. `--smoke` takes tiny models and also works on a
+CPU. Needs neither a network nor the packages datasets and wandb.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before the first product of any check
+
+import accelerate
+import torch
+import transformers
+from safetensors.torch import load_file
+from training_step import product_flops
+from transformers import AutoModelForMaskedLM
+
+from bertpre.commands.prepare import prepare
+from bertpre.commands.pretrain import pretrain
+from bertpre.errors import first_line
+from bertpre.model.configuration_bertpre import BertPreConfig
+from bertpre.model.export import export_model, logits, random_inputs
+from bertpre.model.folders import load_model
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.recipe import load_recipe
+from bertpre.run_directory import read_results
+from bertpre.training.checkpoint import (
+    Checkpoints,
+    list_checkpoints,
+    load_checkpoint,
+    optimizer_tensors,
+    save_checkpoint,
+)
+from bertpre.training.optimizer import build_optimizers
+from bertpre.training.trainer import Trainer
+
+Facts = dict[str, Any]
+SIZES = {
+    "full": [
+        "model={architecture: bert, hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4}",
+        "model.intermediate_size=1024", "training.global_batch_size=64", "training.max_steps=200",
+    ],
+    "smoke": [
+        "corpus.limit=120", "tokenizer.vocab_size=512", "pairs.validation_fraction=0.1",
+        "model={architecture: bert, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2}",
+        "model.intermediate_size=64", "training.global_batch_size=8", "training.phases.0.max_length=32",
+        "training.max_steps=20", "training.eval_pairs=16",
+    ],
+}  # fmt: skip
+COMMON = [
+    "finetune=null", "training.budget=null", "training.compile=true", "training.log_every=1",
+    "training.eval_every=1000", "checkpoint.every=5", "prepare.workers=1",
+]  # fmt: skip
+DROPOUT = ["model.hidden_dropout_prob=0.1", "model.attention_probs_dropout_prob=0.1"]
+MODERN = ["model.architecture=modern", "training.optimizer=muon"]
+BERT = ["training.optimizer=adamw", "training.learning_rate=1e-3", *DROPOUT]
+AGREE = {"fp32": 1e-3, "bf16": 0.05}  # nats between losses: products and sums in another order
+EXPORT = {torch.float32: 2e-3, torch.bfloat16: 0.25}  # of logits; a GPU's kernels differ more than a CPU's
+
+
+@dataclass
+class Place:
+    """Where the runs of all checks are, and how large."""
+
+    folder: Path
+    size: str
+    device: torch.device = field(default_factory=lambda: torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def train(self, name: str, *overrides: str, after_step: Callable[[Trainer], None] | None = None) -> Path:
+        """Prepare and pretrain a run; returns its directory. A finished one of this name is taken as it is.
+
+        All runs of one kind of pairs have the same data.
+        """
+        if (self.folder / name / "model").is_dir():
+            return self.folder / name
+        kind = "none" if "model.architecture=modern" in overrides else "nsp"
+        shared, own = self.folder / f"data-{kind}", self.folder / name
+        settings = [*SIZES[self.size], *COMMON, f"pairs.kind={kind}", *overrides]
+        if not shared.exists():
+            prepare(load_recipe("quickstart", [f"output_dir={shared}", *settings]))
+        shutil.copytree(shared, own)
+        return self.train_again(own, *overrides, after_step=after_step)
+
+    def train_again(self, run: Path, *overrides: str, after_step: Callable[[Trainer], None] | None = None) -> Path:
+        """Pretrain what a run, whose recipe says the rest, has still to do."""
+        torch.compiler.reset()  # torch.compile gives up on code that it has compiled for many models
+        pretrain(load_recipe(str(run), [*overrides, f"output_dir={run}"]), after_step)
+        return run
+
+
+def machine(place: Place) -> Facts:
+    """What this is, and the rate of a bf16 matrix product."""
+    on_gpu = place.device.type == "cuda"
+    facts = {
+        "torch": torch.__version__, "cuda": torch.version.cuda, "transformers": transformers.__version__,
+        "accelerate": accelerate.__version__, "python": sys.version.split()[0],
+        "bf16_gflops": round(product_flops(place.device.type) / 1e9),
+    }  # fmt: skip
+    if on_gpu:
+        command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        facts["gpu"] = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        facts["capability"] = torch.cuda.get_device_capability()
+    return facts | {"ok": facts["bf16_gflops"] > 0}
+
+
+def loss_falls(place: Place) -> Facts:
+    """The loss of both architectures falls, and memory is reported."""
+    facts: Facts = {"ok": True}
+    for name, choices in (("bert", BERT), ("modern", MODERN)):
+        rows = train_rows(place.train(f"falls-{name}", *choices))
+        tenth = max(1, len(rows) // 10)
+        first, last = (sum(row["loss"] for row in part) / tenth for part in (rows[:tenth], rows[-tenth:]))
+        facts[name] = {"first_loss": round(first, 3), "last_loss": round(last, 3)}
+        facts[name] |= {key: rows[-1][key] for key in ("tokens_per_second", "peak_memory_mb")}
+        facts["ok"] &= last < first and rows[-1]["peak_memory_mb"] > 0
+    return facts
+
+
+def compiled_and_uncompiled_agree(place: Place) -> Facts:
+    """Ten steps with torch.compile have the losses of ten steps without it."""
+    facts: Facts = {"ok": True}
+    for precision, tolerance in AGREE.items():
+        losses = []
+        for compiled in ("true", "false"):
+            settings = ["training.optimizer=adamw", "training.max_steps=10", f"training.precision={precision}"]
+            run = place.train(f"{precision}-{compiled}", *MODERN, *settings, f"training.compile={compiled}")
+            losses.append([row["loss"] for row in train_rows(run)])
+        largest = max(abs(one - other) for one, other in zip(*losses, strict=True))
+        facts[f"largest_difference_{precision}"] = largest
+        facts["ok"] &= largest <= tolerance
+    return facts
+
+
+def resume_is_bit_identical(place: Place) -> Facts:
+    """With deterministic algorithms, ten steps end with the weights of five steps, a stop, and five more."""
+    facts: Facts = {"ok": True}
+    for name, choices in (("bert", BERT), ("modern", MODERN)):
+        settings = [*choices, "training.max_steps=10", "training.deterministic=true"]
+        whole, resumed = place.train(f"whole-{name}", *settings), place.folder / f"resumed-{name}"
+        shutil.copytree(whole, resumed)
+        kept, last = list_checkpoints(resumed / "checkpoints")
+        for later in (last, resumed / "model"):  # as if it had been stopped before them
+            shutil.rmtree(later)
+        place.train_again(resumed)
+        one, other = (load_file(run / "model" / "model.safetensors") for run in (whole, resumed))
+        differing = [key for key in one if not torch.equal(one[key], other[key])]
+        facts[name] = {"resumed_from": kept.name, "tensors": len(one), "differing": len(differing)}
+        facts["ok"] &= not differing and kept.name == "step-00000005"
+    return facts
+
+
+def nan_is_survived(place: Place) -> Facts:
+    """After one step with a NaN gradient the training goes to its end, and all weights are finite."""
+    poisoned: list[int] = []
+
+    def poison(trainer: Trainer) -> None:
+        def spoil(gradient: torch.Tensor) -> torch.Tensor:
+            if trainer.progress.step != 7 or poisoned:
+                return gradient
+            poisoned.append(7)
+            return gradient * float("nan")
+
+        if trainer.progress.step == 1:
+            trainer.training_step.working.model.get_input_embeddings().weight.register_hook(spoil)
+
+    run = place.train("nan", *BERT, "training.max_steps=12", after_step=poison)
+    weights = load_file(run / "model" / "model.safetensors")
+    is_finite = all(bool(value.isfinite().all()) for value in weights.values())
+    steps = [row["step"] for row in train_rows(run)]
+    is_ok = is_finite and poisoned == [7] and read_results(run)["pretrain"]["steps"] == 12
+    return {"ok": is_ok, "poisoned_step": poisoned, "weights_finite": is_finite, "logged_steps": steps}
+
+
+def checkpoint_is_restored(place: Place) -> Facts:
+    """A checkpoint of BERT-base with Muon's and AdamW's states is read back equal; with its size and seconds."""
+    sizes = {} if place.size == "full" else {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    config, checkpoints = BertPreConfig(vocab_size=30528, **sizes), Checkpoints(place.folder / "checkpoints")
+    models = [BertPreForPreTraining(config).to(place.device) for _ in range(2)]
+    optimizers = [build_optimizers(model, "muon", 1e-3, 0.01) for model in models]
+    for weight in models[0].parameters():
+        weight.grad = torch.randn_like(weight)
+    for optimizer in optimizers[0]:
+        optimizer.step()
+    start = time.perf_counter()
+    path = save_checkpoint(checkpoints, 1, models[0], optimizers[0], {})
+    saved = time.perf_counter()
+    load_checkpoint(checkpoints.folder, models[1], optimizers[1])
+    loaded = time.perf_counter()
+    pairs = list(zip(models[0].parameters(), models[1].parameters(), strict=True))
+    states = [dict(optimizer_tensors(each)) for each in optimizers]
+    is_equal = all(torch.equal(*pair) for pair in pairs) and states[0].keys() == states[1].keys()
+    is_equal &= all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+    megabytes = sum(file.stat().st_size for file in path.iterdir()) / 1e6
+    facts = {"megabytes": megabytes, "save_seconds": saved - start, "load_seconds": loaded - saved}
+    return {"ok": is_equal} | {name: round(value, 2) for name, value in facts.items()}
+
+
+def export_equals_stock(place: Place) -> Facts:
+    """On this device, transformers' own classes give the logits of the models that they were exported from."""
+    facts: Facts = {"ok": True}
+    for name, choices in (("bert", BERT), ("modern", MODERN)):
+        run = place.train(f"falls-{name}", *choices)
+        target = place.folder / f"exported-{name}"
+        export_model(run / "model", None, target)
+        ours = load_model(str(run / "model"), "AutoModelForMaskedLM").to(place.device)
+        stock = AutoModelForMaskedLM.from_pretrained(target).to(place.device)
+        inputs = {key: value.to(place.device) for key, value in random_inputs(ours.config.vocab_size, 32).items()}
+        if stock.config.model_type == "modernbert":
+            del inputs["token_type_ids"]
+        facts[name] = {"stock": type(stock).__name__}
+        for dtype, tolerance in EXPORT.items():
+            one, other = (logits(model.to(dtype), inputs)[0].float() for model in (ours, stock))
+            difference = (one - other)[inputs["attention_mask"].bool()].abs().max().item()
+            facts[name][f"largest_difference_{str(dtype).removeprefix('torch.')}"] = difference
+            facts["ok"] &= difference <= tolerance
+    return facts
+
+
+def train_rows(run: Path) -> list[Facts]:
+    """The log lines of training."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["split"] == "train"]
+
+
+CHECKS = (
+    machine, loss_falls, compiled_and_uncompiled_agree, resume_is_bit_identical, nan_is_survived,
+    checkpoint_is_restored, export_equals_stock,
+)  # fmt: skip
+
+
+def run_check(check: Callable[[Place], Facts], place: Place) -> bool:
+    """Run a check and print its line; an error is a line too."""
+    start = time.perf_counter()
+    try:
+        with redirect_stdout(sys.stderr):
+            facts = check(place)
+    except Exception as error:  # the other checks go on
+        traceback.print_exc()
+        facts = {"ok": False, "error": f"{type(error).__name__}: {first_line(error)}"}
+    line = {"benchmark": "gpu_checks", "check": check.__name__, "ok": bool(facts.pop("ok"))}
+    print(json.dumps(line | {"seconds": round(time.perf_counter() - start, 1)} | facts), flush=True)
+    return line["ok"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the checks; returns the exit status."""
+    size = "smoke" if "--smoke" in arguments else "full"
+    chosen = [check for check in CHECKS if check.__name__ in arguments] or list(CHECKS)
+    with tempfile.TemporaryDirectory() as folder:
+        results = [run_check(check, Place(Path(folder), size)) for check in chosen]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
