@@ -248,7 +248,7 @@ def run_check(check: Callable[[Place], Facts], place: Place) -> bool:
     try:
         with redirect_stdout(sys.stderr):
             facts = check(place)
-    except Exception as error:  # the other checks go on
+    except Exception as error:  # the other checks continue
         traceback.print_exc()
         facts = {"ok": False, "error": f"{type(error).__name__}: {first_line(error)}"}
     line = {"benchmark": "gpu_checks", "check": check.__name__, "ok": bool(facts.pop("ok"))}

@@ -11,6 +11,7 @@ from bertpre.data.cleaning import clean_text
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.encoding import whole_backend
+from bertpre.finetuning.inference import compile_layers, pays_to_compile
 from bertpre.finetuning.loading import load_masked_lm, readable_length
 from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
 from bertpre.run_directory import data_folder, load_run
@@ -114,10 +115,13 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise UserError(f"--pairs: {path} holds no .jsonl file")
+    pairs_of = {file: read_pairs(file) for file in files}
+    network = network_for(
+        network, tokenizer, [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]]
+    )
     by_file: dict[str, np.ndarray] = {}  # the scores (N, 2) of each file's acceptable and unacceptable sentences
     phenomena: list[str | None] = []
-    for file in files:
-        pairs = read_pairs(file)
+    for file, pairs in pairs_of.items():
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
         scores = sentence_scores(network, tokenizer, [side for pair in pairs for side in pair[:2]], file)
         by_file[name] = scores.reshape(-1, 2)
@@ -132,6 +136,14 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
         "phenomena": by_phenomenon,
         "files": {name: share_preferred(scores) for name, scores in by_file.items()},
     }
+
+
+def network_for(
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str]
+) -> "PreTrainedModel":
+    """The network, with its layers compiled where these texts are many; each is read once for each of its tokens."""
+    lengths = np.array([len(ids) for ids in encode(tokenizer, texts)])
+    return compile_layers(network) if pays_to_compile(network, int((lengths**2).sum())) else network
 
 
 def sentence_scores(

@@ -96,7 +96,7 @@ class Classifier:
             indices = order[part]
             batch = collate(encoded, indices, int(lengths[indices].max()), self.tokenizer.pad_token_id)
             labels = batch.pop("labels")
-            logits = read(working, {name: tensor.to(self.model.device) for name, tensor in batch.items()})
+            logits = read(working, **{name: tensor.to(self.model.device) for name, tensor in batch.items()})
             rows = list(self.task.outputs(logits.float()))
             if self.task.kind == "tokens":
                 rows = [row[is_word] for row, is_word in zip(rows, (labels != IGNORE_INDEX).numpy(), strict=True)]
@@ -118,32 +118,40 @@ class Classifier:
         """
         device = self.model.device
         dtype = choose_dtype("fp32" if self.task.kind == "regression" else self.precision, device)
-        flops = 2 * sum(weight.numel() for weight in self.model.parameters()) * tokens
-        may_compile = bool(self.compile) and device.type == "cpu" and can_compile(device)
-        compiles = may_compile and is_worth_compiling(flops, device)
+        compiles = bool(self.compile) and pays_to_compile(self.model, tokens)
         if dtype == torch.float32 and not compiles:
             return self.model
         working = copy.deepcopy(self.model).to(dtype)
-        if compiles:
-            trust_instruction_sets()
-            if isinstance(working.config, BertPreConfig):
-                working.set_attn_implementation("sdpa")  # eager is the faster one only where gradients are computed
-            for part in parts_to_compile(working):
-                part.compile(dynamic=True)
-        return working
+        return compile_layers(working) if compiles else working
+
+
+def pays_to_compile(model: "PreTrainedModel", tokens: int) -> bool:
+    """Whether so many tokens are read faster where compiling comes first; it never is on a GPU, not measured there."""
+    device, weights = model.device, sum(weight.numel() for weight in model.parameters())
+    return device.type == "cpu" and can_compile(device) and is_worth_compiling(2 * weights * tokens, device)
+
+
+def compile_layers(model: "PreTrainedModel") -> "PreTrainedModel":
+    """The model, whose layers are compiled for rows of any length."""
+    trust_instruction_sets()
+    if isinstance(model.config, BertPreConfig):
+        model.set_attn_implementation("sdpa")  # eager is the faster one only where gradients are computed
+    for part in parts_to_compile(model):
+        part.compile(dynamic=True)
+    return model
 
 
 @torch.no_grad()
-def read(model: "PreTrainedModel", batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def read(model: "PreTrainedModel", **inputs: torch.Tensor) -> torch.Tensor:
     """The logits of a batch; where torch.compile fails, without it from then on, and with a warning."""
     try:
-        return model(**batch).logits
+        return model(**inputs).logits
     except RuntimeError as error:
         if not is_compiler_fault(error):
             raise
         logger.warning("torch.compile fails (%s): reading continues without it, more slowly", first_line(error))
         torch.compiler.set_stance("force_eager")
-        return model(**batch).logits
+        return model(**inputs).logits
 
 
 def true_labels(task: Task, encoded: EncodedExamples) -> Any:

@@ -7,6 +7,7 @@ import torch
 
 from bertpre.errors import UserError
 from bertpre.finetuning.encoding import Template, in_slices
+from bertpre.finetuning.inference import read
 from bertpre.finetuning.loading import readable_length
 from bertpre.model.modeling_bertpre import BertPreForMaskedLM
 
@@ -133,7 +134,7 @@ def logits_at(network: "PreTrainedModel", input_ids: torch.Tensor, positions: to
     that is built otherwise, all logits are computed.
     """
     if isinstance(network, BertPreForMaskedLM):
-        return network(input_ids=input_ids, masked_positions=positions.unsqueeze(1)).logits[:, 0]
+        return read(network, input_ids=input_ids, masked_positions=positions.unsqueeze(1))[:, 0]
     rows = torch.arange(len(input_ids), device=input_ids.device)
 
     def keep_positions(_module: torch.nn.Module, _inputs: object, outputs: Any) -> Any:  # noqa: ANN401 - any class
@@ -143,7 +144,7 @@ def logits_at(network: "PreTrainedModel", input_ids: torch.Tensor, positions: to
 
     hook = network.base_model.register_forward_hook(keep_positions)
     try:
-        logits = network(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).logits
+        logits = read(network, input_ids=input_ids, attention_mask=torch.ones_like(input_ids))
     finally:
         hook.remove()
     return logits[:, 0] if logits.shape[1] == 1 else logits[rows, positions]

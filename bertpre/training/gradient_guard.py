@@ -16,7 +16,7 @@ MAX_LEFT_OUT = 5  # steps; more than a few mean that the training itself is unso
 
 
 class NonFiniteGradient(Exception):
-    """Training cannot go on: gradients are not finite; `documents` names, by step, what their examples came from."""
+    """Training cannot continue: gradients are not finite; `documents` names, by step, what their examples came from."""
 
     def __init__(self, documents: dict[int, list[str]]) -> None:
         super().__init__(*documents)
@@ -81,7 +81,7 @@ class GradientGuard:
 
     @property
     def is_row_too_long(self) -> bool:
-        """Whether so many steps in a row were skipped that training must not go on like this."""
+        """Whether too many steps in a row were skipped for training to continue."""
         return len(self.row) >= self.max_in_a_row and not self.is_overflow
 
     def leave_out(self, steps: dict[int, list[str]]) -> bool:

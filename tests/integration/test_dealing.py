@@ -1,4 +1,4 @@
-"""Muon whose matrices are dealt over gloo processes: the same bits on all of them, and one process's weights."""
+"""Muon whose matrices are dealt over gloo processes: bit-identical on all of them, and equal to one process alone."""
 
 import json
 import os

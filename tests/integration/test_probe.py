@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bertpre.commands.probe import probe, sentence_scores
+from bertpre.commands.probe import network_for, probe, sentence_scores
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_masked_lm
 from tests.helpers import run_here
@@ -96,6 +96,26 @@ def test_scores_are_those_of_an_independent_scorer(tiny_run: Path, tmp_path: Pat
     found = probe(str(tiny_run / "model"), pairs=str(tmp_path / "pairs.jsonl"))["acceptability"]
     right = [good > bad for good, bad in zip(expected[::2], expected[1::2], strict=True)]
     assert found["accuracy"] == pytest.approx(sum(right) / len(right))
+
+
+def test_many_pairs_are_scored_by_compiled_layers(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, programs, original = [], [], torch.nn.Module.compile
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> torch.fx.GraphModule:
+        programs.append(graph)
+        return graph
+
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, dynamic: original(self, backend=backend))
+    monkeypatch.setattr("bertpre.commands.probe.pays_to_compile", lambda _, tokens: asked.append(tokens) or True)
+    network, tokenizer = load_masked_lm(str(tiny_run))
+    expected = sentence_scores(network, tokenizer, SENTENCES, tmp_path)
+    torch._dynamo.reset()
+    compiled = network_for(network, tokenizer, SENTENCES)
+    assert sentence_scores(compiled, tokenizer, SENTENCES, tmp_path) == pytest.approx(expected, abs=1e-4)
+    lengths = [len(ids) for ids in tokenizer(SENTENCES, add_special_tokens=False)["input_ids"]]
+    assert asked == [sum(length**2 for length in lengths)] and programs
 
 
 def test_ties_are_wrong_and_counted_and_phenomena_have_their_own_lines(

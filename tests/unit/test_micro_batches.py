@@ -29,7 +29,7 @@ from tests.toys import ROWS, ToyModel, ToyOutput, ToySource, toy_trainer
 
 
 class LimitedModel(ToyModel):
-    """Runs out of memory above `limit` rows: behind the forward pass, or in the middle of the backward pass."""
+    """Runs out of memory above `limit` rows: after the forward pass, or in the middle of the backward pass."""
 
     def __init__(self, limit: int, in_backward: bool = False) -> None:
         super().__init__()
