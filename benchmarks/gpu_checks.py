@@ -196,7 +196,7 @@ def checkpoint_is_restored(place: Place) -> Facts:
     for optimizer in optimizers[0]:
         optimizer.step()
     start = time.perf_counter()
-    path = save_checkpoint(checkpoints, 1, models[0], optimizers[0], {})
+    save_checkpoint(checkpoints, 1, models[0], optimizers[0], {})
     saved = time.perf_counter()
     load_checkpoint(checkpoints.folder, models[1], optimizers[1])
     loaded = time.perf_counter()
@@ -204,7 +204,7 @@ def checkpoint_is_restored(place: Place) -> Facts:
     states = [dict(optimizer_tensors(each)) for each in optimizers]
     is_equal = all(torch.equal(*pair) for pair in pairs) and states[0].keys() == states[1].keys()
     is_equal &= all(torch.equal(value, states[1][key]) for key, value in states[0].items())
-    megabytes = sum(file.stat().st_size for file in path.iterdir()) / 1e6
+    megabytes = sum(file.stat().st_size for file in checkpoints.folder.rglob("*") if file.is_file()) / 1e6
     facts = {"megabytes": megabytes, "save_seconds": saved - start, "load_seconds": loaded - saved}
     return {"ok": is_equal} | {name: round(value, 2) for name, value in facts.items()}
 

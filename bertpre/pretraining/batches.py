@@ -150,7 +150,19 @@ def build_phase(
 ) -> PhaseBatches:
     """One phase of the recipe; raises UserError where its batch cannot be divided among the processes."""
     training = recipe.training
-    collator = MaskingCollator.from_tokenizer(
+    key = "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
+    size = phase.global_batch_size or training.global_batch_size
+    micro = micro_batch_size(size, phase.micro_batch_size, accelerator.num_processes, key)
+    choices = sizes_to_try(micro, accelerator) if phase.micro_batch_size == "auto" else [micro]
+    dataset = pair_dataset(recipe, tokenizer, phase, shards)
+    collator = build_collator(recipe, tokenizer, phase)
+    return PhaseBatches(phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe))
+
+
+def build_collator(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:
+    """What masks the pairs of a phase."""
+    training = recipe.training
+    return MaskingCollator.from_tokenizer(
         tokenizer,
         phase.max_length,
         masked_lm_prob=training.masked_lm_prob,
@@ -158,12 +170,6 @@ def build_phase(
         masking=training.masking,
         mask_split=training.mask_split,
     )
-    key = "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
-    size = phase.global_batch_size or training.global_batch_size
-    micro = micro_batch_size(size, phase.micro_batch_size, accelerator.num_processes, key)
-    choices = sizes_to_try(micro, accelerator) if phase.micro_batch_size == "auto" else [micro]
-    dataset = pair_dataset(recipe, tokenizer, phase, shards)
-    return PhaseBatches(phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe))
 
 
 def pair_dataset(

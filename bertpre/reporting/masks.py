@@ -40,13 +40,13 @@ def masked_pairs(folder: Path, recipe: Recipe) -> list[str]:
     from bertpre.data.sampler import Position
     from bertpre.data.store import open_shards
     from bertpre.data.tokenizer import load_tokenizer
-    from bertpre.pretraining.batches import build_phase
+    from bertpre.pretraining.batches import build_collator, pair_dataset
 
     tokenizer = load_tokenizer(folder / "tokenizer")
     shards = open_shards(data_folder(recipe), "validation", verify=False)  # training has verified them
-    phase = build_phase(recipe, tokenizer, recipe.training.phases[0], shards, 1, 1.0)
-    examples, _ = phase.dataset.take(Position(), SHOWN_PAIRS)
-    batch = phase.collator(examples)
+    phase = recipe.training.phases[0]
+    examples, _ = pair_dataset(recipe, tokenizer, phase, shards).take(Position(), SHOWN_PAIRS)
+    batch = build_collator(recipe, tokenizer, phase)(examples)
     shown = []
     for row in range(len(examples)):
         length = int(batch["attention_mask"][row].sum())
