@@ -210,7 +210,7 @@ def newton_schulz_flops(shape: torch.Size, steps: int) -> float:
     return 2.0 * steps * (2 * short**2 * long + short**3)
 
 
-# FLOPs of one step's orthogonalisation from which it is dealt: estimates (docs/muon.md).
+# FLOPs of one step's orthogonalisation from which it is dealt: measured on a CPU, estimated for GPUs (docs/muon.md).
 WORTH_DEALING = {"cpu": 1e10, "cuda": 1e11}
 
 
