@@ -22,7 +22,7 @@ from training_step import hardware
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.recipe import load_recipe
-from bertpre.runtime import choose_dtype, keep_freed_memory, set_deterministic, trust_instruction_sets
+from bertpre.runtime import choose_dtype, keep_freed_memory, prepare_compiler, set_deterministic
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import parts_to_compile
 
@@ -66,7 +66,7 @@ def main(rounds: int, recipe_name: str) -> None:
     """Measure and print the line."""
     keep_freed_memory()
     set_deterministic(enabled=True)
-    trust_instruction_sets()
+    prepare_compiler()
     torch.manual_seed(0)
     models = {way: build(way, recipe_name) for way in WAYS}
     batches = [random_rows(length, load_recipe(recipe_name).tokenizer.vocab_size) for length in LENGTHS]

@@ -24,7 +24,7 @@ from training_step import hardware, random_batch
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
-from bertpre.runtime import keep_freed_memory, set_deterministic, trust_instruction_sets
+from bertpre.runtime import keep_freed_memory, prepare_compiler, set_deterministic
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import parts_to_compile
 
@@ -44,7 +44,7 @@ def build(way: str, shape: str) -> Callable[[], None]:
     """A forward and backward pass, compiled in one of the ways."""
     keep_freed_memory()
     set_deterministic(enabled=True)
-    trust_instruction_sets()
+    prepare_compiler()
     torch.manual_seed(0)
     rows, sizes = sizes_of(shape)
     master = BertPreForPreTraining(BertPreConfig(**sizes)).train()

@@ -45,7 +45,8 @@ def claim(recipe: Recipe) -> Path:
     """Create `output_dir` and write the recipe there; returns its path.
 
     Raises UserError for a folder that cannot be written, that is not a run directory, or that belongs to another
-    recipe. A key may still change until the first stage that reads it begins; those in `FREE` may always change.
+    recipe. A key may still change until the first stage that reads it begins; those in `FREE`, and the sizes of
+    micro-batches, may always change.
     """
     recipe = with_absolute_paths(recipe)  # the run can then be used from any directory
     folder = Path(recipe.output_dir)
@@ -107,7 +108,7 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
             "nothing was changed; restore the old values, or give another folder with output_dir=FOLDER; to start that "
             f"one from this run's model, add finetune.init={kept.parent} (fine-tune it again) or "
             f"training.init={kept.parent} tokenizer.path={kept.parent} (pretrain it further); "
-            f"these recipe keys may change between runs: {', '.join(FREE)}"
+            f"these recipe keys may change between runs: {', '.join(FREE)}, micro_batch_size"
         )
 
 

@@ -17,8 +17,11 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs
 
 logger = logging.getLogger(__name__)
+# Gradients are views of what processes exchange: no copy of all of them in each step, and none in memory.
+SHARED_GRADIENTS = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
 USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
@@ -48,7 +51,9 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
     try:  # without cpu=True, processes without a GPU do not find each other
-        accelerator = Accelerator(cpu=not has_gpu, mixed_precision="no", dynamo_backend="no")
+        accelerator = Accelerator(
+            cpu=not has_gpu, mixed_precision="no", dynamo_backend="no", kwargs_handlers=[SHARED_GRADIENTS]
+        )
     finally:
         if fsdp is not None:
             os.environ[USE_FSDP] = fsdp
@@ -134,17 +139,23 @@ def choose_compile(setting: str | bool, device: torch.device) -> bool:
     return can_compile(device) if setting == "auto" else bool(setting)
 
 
-def trust_instruction_sets() -> None:
-    """Spare torch.compile its trials of AVX2 and AVX512; the processor's own list of them is taken as it is.
+def prepare_compiler() -> None:
+    """Set up torch.compile for several trainings in one process, and spare it its trials of AVX2 and AVX512.
+
+    By default it stops compiling after eight programs of one function: pretraining's layers, then fine-tuning's and
+    those that read, are more, and the rest would run uncompiled.
 
     The trials build one program after the other: 7 of 30 seconds of processor time that the quickstart's layers take
-    with an empty cache. They look for a compiler older than AVX512, for which torch's C++20 is too new anyway. The
-    additions of AVX512 and AMX are still tried. A user's TORCHINDUCTOR_VEC_ISA_OK counts.
+    with an empty cache. They look for a compiler older than AVX512, for which torch's C++20 is too new anyway: so the
+    processor's own list is taken as it is. The additions of AVX512 and AMX are still tried. A user's
+    TORCHINDUCTOR_VEC_ISA_OK counts.
     """
-    from torch._inductor import config  # slow to import, and not needed where nothing is compiled
+    from torch._dynamo import config as dynamo  # slow to import, and not needed where nothing is compiled
+    from torch._inductor import config as inductor
 
-    if sys.platform == "linux" and platform.machine() == "x86_64" and config.cpp.vec_isa_ok is None:
-        config.cpp.vec_isa_ok = True
+    dynamo.recompile_limit = max(dynamo.recompile_limit, 64)
+    if sys.platform == "linux" and platform.machine() == "x86_64" and inductor.cpp.vec_isa_ok is None:
+        inductor.cpp.vec_isa_ok = True
 
 
 # From how many FLOPs on compiling pays: on 2 cores that multiply bf16 (measured, benchmarks/finetune_step.py), on one

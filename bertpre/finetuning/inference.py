@@ -20,7 +20,7 @@ from bertpre.finetuning.scores import score
 from bertpre.finetuning.task import Task
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.recipe import Recipe
-from bertpre.runtime import can_compile, choose_dtype, is_worth_compiling, start_accelerator, trust_instruction_sets
+from bertpre.runtime import can_compile, choose_dtype, is_worth_compiling, prepare_compiler, start_accelerator
 from bertpre.training.step import parts_to_compile
 from bertpre.training.trainer import is_compiler_fault
 
@@ -133,7 +133,7 @@ def pays_to_compile(model: "PreTrainedModel", tokens: int) -> bool:
 
 def compile_layers(model: "PreTrainedModel") -> "PreTrainedModel":
     """The model, whose layers are compiled for rows of any length."""
-    trust_instruction_sets()
+    prepare_compiler()
     if isinstance(model.config, BertPreConfig):
         model.set_attn_implementation("sdpa")  # eager is the faster one only where gradients are computed
     for part in parts_to_compile(model):

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
@@ -48,6 +49,7 @@ from .layers_bertpre import (
 )
 
 IGNORE_INDEX = -100  # the label of a position without a target
+CACHED_LOGITS = 1 << 18  # of the vocabulary: in fp32 1 MB, as much as the second cache of a core often holds
 
 Count: TypeAlias = Tensor | int | None
 
@@ -237,9 +239,44 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     The default of `num_items` is the number of labels that are not -100. Raises ValueError when the shapes disagree.
     """
     check_labels(labels, logits.shape[:-1])
-    flat_logits = logits.float().flatten(0, -2)  # (..., C) -> (N, C)
-    loss_sum = F.cross_entropy(flat_logits, labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
-    return divide_loss(loss_sum, (labels != IGNORE_INDEX).sum() if num_items is None else num_items)
+    num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
+    logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
+    trains_on_cpu = logits.device.type == "cpu" and logits.requires_grad and not torch.compiler.is_compiling()
+    if trains_on_cpu and logits.numel() > CACHED_LOGITS:
+        return CachedCrossEntropy.apply(logits, labels, divide_loss(torch.ones(()), num_items))
+    loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
+    return divide_loss(loss_sum, num_items)
+
+
+class CachedCrossEntropy(torch.autograd.Function):
+    """Cross entropy of a vocabulary, with its gradient, a few rows at a time, so that both stay in a CPU's caches.
+
+    The same numbers as torch's own, which writes the scores to memory four times in fp32
+    (benchmarks/vocabulary_loss.py).
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        """The sum over rows (N, C) whose label (N,) is not -100, times `weight`."""
+        gradient, loss = torch.empty_like(logits), torch.zeros(())
+        weights = (labels != IGNORE_INDEX) * weight  # (N,)
+        parts = (logits, gradient, labels.clamp(min=0).unsqueeze(-1), weights.unsqueeze(-1))
+        count = max(1, CACHED_LOGITS // logits.shape[1])
+        for rows, row_gradient, label, row_weight in zip(*(part.split(count) for part in parts), strict=True):
+            log_probabilities = F.log_softmax(rows, -1, dtype=torch.float32)
+            loss -= (log_probabilities.gather(1, label) * row_weight).sum()
+            probabilities = log_probabilities.exp_()
+            probabilities.scatter_add_(1, label, -torch.ones_like(row_weight))
+            row_gradient.copy_(probabilities.mul_(row_weight))
+        ctx.save_for_backward(gradient)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient that the forward pass has left."""
+        (gradient,) = ctx.saved_tensors
+        return gradient if grad_output == 1 else gradient * grad_output, None, None
 
 
 def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:

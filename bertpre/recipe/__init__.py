@@ -1,6 +1,7 @@
 """The recipe: one YAML file with everything a run needs."""
 
 from bertpre.recipe.loading import (
+    MICRO_BATCHES,
     Overrides,
     differences,
     fields,
@@ -21,6 +22,7 @@ from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Sou
 __all__ = [
     "Finetune",
     "METRICS",
+    "MICRO_BATCHES",
     "Overrides",
     "PATH_KEYS",
     "Phase",

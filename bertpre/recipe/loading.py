@@ -214,9 +214,13 @@ def json_schema() -> str:
     return json.dumps(Recipe.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+# What may change when memory runs out: of a result it changes the rounding and dropout's draws.
+MICRO_BATCHES: Any = {"training": {"phases": {"__all__": {"micro_batch_size"}}}, "finetune": {"micro_batch_size"}}
+
+
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """The dotted keys whose values differ between two recipes."""
-    one, other = flatten(old.model_dump()), flatten(new.model_dump())
+    """The dotted keys whose values differ between two recipes; the sizes of micro-batches do not count."""
+    one, other = (flatten(recipe.model_dump(exclude=MICRO_BATCHES)) for recipe in (old, new))
     changed = {key for key in one.keys() & other.keys() if one[key] != other[key]}
     for few, many in ((one, other), (other, one)):  # a section that is null in one of them
         changed |= {key for key in few.keys() - many.keys() if any(name.startswith(f"{key}.") for name in many)}

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from bertpre.data.randomness import seed_from
-from bertpre.runtime import set_deterministic, trust_instruction_sets
+from bertpre.runtime import prepare_compiler, set_deterministic
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.gradient_guard import GradientGuard
 from bertpre.training.metrics import Batch, Objective
@@ -52,7 +52,7 @@ class TrainingStep:
         self.working = WorkingCopy(model, torch.float32 if self.is_sharded else arithmetic.dtype)
         self.is_compiled, self.must_compile = arithmetic.compile, arithmetic.must_compile
         if self.is_compiled:
-            trust_instruction_sets()
+            prepare_compiler()
             for part in parts_to_compile(self.working.model):
                 part.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)

@@ -13,7 +13,7 @@ from torch import nn
 
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
-from bertpre.training.agreement import from_first, refuse_different_weights, together
+from bertpre.training.agreement import from_first, gathered, refuse_different_weights, together
 from bertpre.training.background import BackgroundWriter
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints, load_checkpoint, read_skipped, save_checkpoint, write_skipped
@@ -131,7 +131,9 @@ class Trainer:
                     raise UserError(
                         f"not enough memory at step {self.progress.step}: {self.remedies.memory}; {first_line(error)}"
                     ) from None
-        self.finish()
+            self.finish()
+            if received := max(gathered(request.received, self.cpu_group)):  # while the last evaluation ran
+                self.stop(received)
         return self.progress.metrics
 
     def take_step(self, received_signal: int = 0) -> bool:

@@ -17,6 +17,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.checkpoint import list_checkpoints
+from bertpre.training.evaluation import Evaluation
 from bertpre.training.trackers import WandbTracker
 from bertpre.training.trainer import Trainer
 from tests.helpers import (
@@ -60,6 +61,27 @@ def test_a_signal_saves_and_ends_well_and_the_same_command_resumes(
     assert "pretrain" not in json.loads((target / "results.json").read_text())
     assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}") == 0
     assert "resuming from step 8" in capsys.readouterr().out
+    assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
+
+
+def test_a_signal_during_the_last_evaluation_loses_nothing(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    measure = Evaluation.measure
+
+    def measure_signalled(evaluation: Evaluation, step: int) -> dict[str, float]:
+        if step == 10:
+            send(signal.SIGTERM)
+        return measure(evaluation, step)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(Evaluation, "measure", measure_signalled)
+        pretrain(recipe_of(tiny_run, target))
+    assert not end.value.code
+    assert "stopped by SIGTERM after step 10 (saved)" in capsys.readouterr().out
+    assert not (target / "model").exists()
+    assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}") == 0
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
@@ -240,6 +262,7 @@ def test_keys_that_change_no_result_may_change_between_runs(
     assert "differs in training.learning_rate" in refused
     assert "these recipe keys may change between runs: training.log_every" in refused
     free = ("training.log_every=5", "checkpoint.every=1", "checkpoint.keep=9", "training.price_per_hour=3.6")
+    free += ("training.phases.0.micro_batch_size=8",)  # what this run has anyway
     assert run_here(*arguments, *free) == 0
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
     last = read_metrics(target, "pretrain", "train")[-1]

@@ -251,6 +251,7 @@ def test_differences_are_listed_by_key(tmp_path: Path) -> None:
         (["seed=3"], ["seed"]),
         (["corpus.limit=5", "model.num_hidden_layers=2"], ["corpus.limit", "model.num_hidden_layers"]),
         (["training.phases=[{max_length: 64}]"], ["training.phases"]),
+        (["training.phases=[{micro_batch_size: 8}]"], []),
         (["finetune.path=sample"], ["finetune"]),
     ]
     for overrides, expected in cases:

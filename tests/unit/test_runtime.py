@@ -21,9 +21,9 @@ from bertpre.runtime import (
     is_worth_compiling,
     measured_flops,
     peak_flops,
+    prepare_compiler,
     set_deterministic,
     start_accelerator,
-    trust_instruction_sets,
 )
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -149,5 +149,14 @@ def test_the_processors_instruction_sets_are_trusted_unless_the_user_says_otherw
 
     on_linux = sys.platform == "linux" and platform.machine() == "x86_64"
     with config.patch({"cpp.vec_isa_ok": of_user}):
-        trust_instruction_sets()
+        prepare_compiler()
         assert config.cpp.vec_isa_ok is (True if of_user is None and on_linux else of_user)
+
+
+@pytest.mark.parametrize(("of_user", "expected"), [(8, 64), (500, 500)])
+def test_the_programs_of_several_trainings_fit_in_one_process(of_user: int, expected: int) -> None:
+    from torch._dynamo import config
+
+    with config.patch(recompile_limit=of_user):
+        prepare_compiler()
+        assert config.recompile_limit == expected

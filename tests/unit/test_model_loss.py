@@ -1,0 +1,60 @@
+"""The loss over the vocabulary, whose gradient is computed a few rows at a time on a CPU."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertpre.model import modeling_bertpre
+from bertpre.model.modeling_bertpre import IGNORE_INDEX, cross_entropy
+
+ROWS, CLASSES, WEIGHT = 23, 50, 3.0
+
+
+def loss_and_gradient(logits: Tensor, labels: Tensor, num_items: Tensor | None) -> tuple[Tensor, Tensor]:
+    logits = logits.clone().requires_grad_()
+    loss = cross_entropy(logits, labels, num_items)
+    (loss * WEIGHT).backward()  # as several processes scale it
+    assert logits.grad is not None
+    return loss.detach(), logits.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cached", [1, CLASSES * 5, CLASSES * ROWS - 1])  # 1, 5 and 22 rows at a time
+@pytest.mark.parametrize("num_items", [None, torch.tensor(7.0)])
+def test_loss_and_gradient_are_torchs_own(
+    dtype: torch.dtype, cached: int, num_items: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(1, ROWS, CLASSES, generator=generator).to(dtype)
+    labels = torch.randint(0, CLASSES, (1, ROWS), generator=generator)
+    labels[0, ::4] = IGNORE_INDEX
+    expected = logits.float().clone().requires_grad_()
+    count = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
+    loss_sum = F.cross_entropy(expected[0], labels[0], ignore_index=IGNORE_INDEX, reduction="sum")
+    (loss_sum / count * WEIGHT).backward()
+    monkeypatch.setattr(modeling_bertpre, "CACHED_LOGITS", cached)
+    loss, gradient = loss_and_gradient(logits, labels, num_items)
+    assert gradient.dtype == dtype
+    assert expected.grad is not None
+    torch.testing.assert_close(loss, (loss_sum / count).detach())
+    torch.testing.assert_close(
+        gradient.float(), expected.grad, rtol=1e-5 if dtype == torch.float32 else 0.01, atol=1e-6
+    )
+    assert not gradient[0, ::4].any()
+
+
+def test_without_a_label_the_loss_and_its_gradient_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_bertpre, "CACHED_LOGITS", 1)
+    labels = torch.full((ROWS,), IGNORE_INDEX)
+    loss, gradient = loss_and_gradient(torch.randn(ROWS, CLASSES), labels, None)
+    assert loss == 0
+    assert not gradient.any()
+
+
+def test_logits_of_the_forward_pass_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_bertpre, "CACHED_LOGITS", 1)
+    logits = torch.randn(ROWS, CLASSES, requires_grad=True)
+    before = logits.detach().clone()
+    cross_entropy(logits, torch.zeros(ROWS, dtype=torch.long), None).backward()
+    assert torch.equal(logits.detach(), before)
