@@ -17,7 +17,6 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.checkpoint import list_checkpoints
-from bertpre.training.evaluation import Evaluation
 from bertpre.training.trackers import WandbTracker
 from bertpre.training.trainer import Trainer
 from tests.helpers import (
@@ -68,15 +67,15 @@ def test_a_signal_during_the_last_evaluation_loses_nothing(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    measure = Evaluation.measure
+    evaluate = Trainer.evaluate
 
-    def measure_signalled(evaluation: Evaluation, step: int) -> dict[str, float]:
-        if step == 10:
+    def evaluate_signalled(trainer: Trainer) -> None:
+        if trainer.progress.step == 10:
             send(signal.SIGTERM)
-        return measure(evaluation, step)
+        evaluate(trainer)
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
-        patch.setattr(Evaluation, "measure", measure_signalled)
+        patch.setattr(Trainer, "evaluate", evaluate_signalled)
         pretrain(recipe_of(tiny_run, target))
     assert not end.value.code
     assert "stopped by SIGTERM after step 10 (saved)" in capsys.readouterr().out
