@@ -143,7 +143,7 @@ def prepare_compiler() -> None:
     """Set up torch.compile for several trainings in one process, and spare it its trials of AVX2 and AVX512.
 
     By default it stops compiling after eight programs of one function: pretraining's layers, then fine-tuning's and
-    those that read, are more, and the rest would run uncompiled.
+    those that read, are more, and the rest would run uncompiled, after a long warning.
 
     The trials build one program after the other: 7 of 30 seconds of processor time that the quickstart's layers take
     with an empty cache. They look for a compiler older than AVX512, for which torch's C++20 is too new anyway: so the
