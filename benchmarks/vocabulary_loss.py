@@ -25,7 +25,7 @@ SHAPES = {"mini": (614, 30522), "imdb-mini-cpu": (1638, 16384)}
 
 
 def torchs_own(logits: Tensor, labels: Tensor, num_items: Tensor) -> Tensor:
-    """The loss as it was computed before."""
+    """The loss by torch's own function."""
     return F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum") / num_items
 
 

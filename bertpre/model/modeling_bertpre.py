@@ -49,7 +49,7 @@ from .layers_bertpre import (
 )
 
 IGNORE_INDEX = -100  # the label of a position without a target
-CACHED_LOGITS = 1 << 18  # of the vocabulary: in fp32 1 MB, as much as the second cache of a core often holds
+CACHED_LOGITS = 1 << 18  # computed on at a time in the loss: 1 MB in fp32, often a core's second cache
 
 Count: TypeAlias = Tensor | int | None
 
