@@ -41,6 +41,15 @@ class Encoder:
 
         return cls(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
+    @staticmethod
+    def serves(tokenizer: "Tokenizer") -> bool:
+        """Whether a tokenizer works as BERT's: WordPiece on words, and no added tokens but special ones."""
+        kinds = [type(part).__name__ for part in (tokenizer.model, tokenizer.normalizer, tokenizer.pre_tokenizer)]
+        added = tokenizer.get_added_tokens_decoder().values()
+        is_plain = all(token.special and not (token.lstrip or token.rstrip or token.single_word) for token in added)
+        has_separator = tokenizer.token_to_id(SEPARATOR) is not None
+        return kinds == ["WordPiece", "BertNormalizer", "BertPreTokenizer"] and is_plain and has_separator
+
     def forget(self) -> None:
         """Clear the memory."""
         # A word's index into `lengths` and `starts`; a new word gets the next.

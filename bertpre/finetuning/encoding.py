@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from bertpre.data.encoder import Encoder
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.finetuning.examples import Examples
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-Tokens = tuple[list[list[int]], list[list[int]] | None]  # of texts, and of second texts
+Tokens = tuple[list[np.ndarray], list[np.ndarray] | None]  # ids (T,) of texts, and of second texts
+FEW_TEXTS = 256  # up to here the tokenizer itself is as fast as Encoder, which has to import pyarrow
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,14 @@ class Template:
         """The number of special tokens."""
         return sum(map(len, self.parts))
 
-    def fill(self, *texts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    def fill(self, *texts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Token ids and segments of one example; a special token belongs to the text before it."""
-        ids, segments = list(self.parts[0]), [self.segments[0]] * len(self.parts[0])
-        for text, after, segment in zip(texts, self.parts[1:], self.segments, strict=True):
-            ids += [*text, *after]
-            segments += [segment] * (len(text) + len(after))
-        return np.array(ids), np.array(segments)
+        first, *others = self.parts
+        pieces = [first, *chain.from_iterable(zip(texts, others, strict=True))]
+        ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
+        lengths = [len(text) + len(after) for text, after in zip(texts, others, strict=True)]
+        lengths[0] += len(first)
+        return ids, np.repeat(self.segments, lengths)
 
 
 def encode_examples(
@@ -111,12 +115,30 @@ def encode_examples(
 
 def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens:
     """The token ids of uncut texts and second texts, without special tokens."""
+    backend = whole_backend(tokenizer)
+    return token_ids(backend, examples.texts), None if examples.pairs is None else token_ids(backend, examples.pairs)
 
-    def tokens_of(texts: list[str]) -> list[list[int]]:
-        encodings = whole_backend(tokenizer).encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
 
-    return tokens_of(examples.texts), None if examples.pairs is None else tokens_of(examples.pairs)
+def token_ids(backend: "Tokenizer", texts: list[str]) -> list[np.ndarray]:
+    """The token ids (T,) of texts; a special token that is written in a text is one.
+
+    Where there are many and the tokenizer is BERT's, each distinct word is encoded once. Texts with a special token in
+    them are left to the tokenizer, since `Encoder` reads it as text.
+    """
+
+    def by_tokenizer(some: list[str]) -> list[np.ndarray]:
+        encodings = backend.encode_batch_fast(some, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+    if len(texts) <= FEW_TEXTS or not Encoder.serves(backend):
+        return by_tokenizer(texts)
+    encoder = Encoder(backend)
+    ids, offsets = encoder.encode(texts)
+    rows = np.split(ids, offsets[1:-1])
+    special = [number for number, text in enumerate(texts) if encoder.special.search(text)]
+    for number, row in zip(special, by_tokenizer([texts[number] for number in special]), strict=True):
+        rows[number] = row
+    return rows
 
 
 def encode_words(
@@ -154,12 +176,12 @@ def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[st
     return encodings
 
 
-def cut(ids: list[int], room: int, truncation: str) -> list[int]:
-    """A text cut to `room` tokens."""
+def cut(ids: np.ndarray, room: int, truncation: str) -> np.ndarray:
+    """A text (T,) cut to `room` tokens."""
     if len(ids) <= room:
         return ids
     from_start = {"head": room, "tail": 0, "head_tail": room // 4}[truncation]
-    return ids[:from_start] + ids[len(ids) - (room - from_start) :]
+    return np.concatenate([ids[:from_start], ids[len(ids) - (room - from_start) :]])
 
 
 def collate(

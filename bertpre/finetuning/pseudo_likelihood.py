@@ -97,7 +97,7 @@ def masked_copies(
     Copy t of a text is masked from its token t up to `ends` (N, T).
     """
     before, (number, length) = len(template.parts[0]), texts.shape
-    full = np.stack([template.fill(text.tolist())[0] for text in texts])  # (N, S)
+    full = np.stack([template.fill(text)[0] for text in texts])  # (N, S)
     column = np.arange(full.shape[1]) - before  # counts from the text's first token
     masked = (column >= np.arange(length)[:, None]) & (column < ends[..., None])  # (N, T, S)
     copies = np.where(masked, mask_id, full[:, None, :])

@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from bertpre.data import sample
 from bertpre.data.cleaning import clean_text
 from bertpre.data.encoder import Encoder
 from bertpre.data.tokenizer import learn_tokenizer
+from bertpre.finetuning import encoding
 
 WORDS = st.sampled_from(
     [
@@ -85,3 +87,26 @@ def test_empty_input_gives_no_ids(tokenizer: PreTrainedTokenizerBase) -> None:
     encoder = Encoder(tokenizer.backend_tokenizer)
     assert encoded(encoder, []) == []
     assert encoded(encoder, ["", "the", ""]) == [[], *expected(tokenizer, ["the"]), []]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(TEXTS, min_size=1, max_size=5))
+def test_many_examples_are_encoded_as_by_the_stock_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch, texts: list[str]
+) -> None:
+    """In fine-tuning a special token that is written in a text is one."""
+    monkeypatch.setattr(encoding, "FEW_TEXTS", 0)
+    rows = encoding.token_ids(tokenizer.backend_tokenizer, texts)
+    assert [row.tolist() for row in rows] == [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+
+
+def test_only_tokenizers_of_bert_are_served(tokenizer: PreTrainedTokenizerBase) -> None:
+    served = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    assert Encoder.serves(served)
+    added = Tokenizer.from_str(served.to_str())
+    added.add_tokens(["new york"])
+    spaces = Tokenizer.from_str(served.to_str())
+    spaces.pre_tokenizer = pre_tokenizers.Metaspace()
+    stripping = Tokenizer.from_str(served.to_str())
+    stripping.add_special_tokens([AddedToken("[GAP]", lstrip=True)])
+    assert not any(map(Encoder.serves, (added, spaces, stripping, Tokenizer(models.BPE()))))
