@@ -2,9 +2,9 @@
 
 python benchmarks/finetune_step.py [ROUNDS] [RECIPE]        (default: 5 rounds, imdb-mini-cpu) prints one JSON line
 
-The model is the recipe's with random weights and fine-tuning's dropout; each batch has 32 rows of random tokens, a
-quarter of them shorter than the longest, at four lengths that IMDB's batches have. A pass is forward and backward, in
-bf16 where the processor multiplies it. The ways take turns; `tokens_per_second` are medians over rounds of all lengths
+The model is the recipe's with random weights; each batch has 32 rows of random tokens, a quarter of them shorter than
+the longest, at four lengths that IMDB's batches have. A pass is forward and backward, in bf16 where the processor
+multiplies it. The ways take turns; `tokens_per_second` are medians over rounds of all lengths
 together. `first_seconds` is what the first pass at each of the first two lengths takes, with an empty cache; later
 lengths need no program of their own. `break_even_seconds` is the uncompiled time from which compiling pays.
 """
@@ -19,9 +19,11 @@ from os import environ
 import torch
 from training_step import hardware
 
+from bertpre.finetuning.loading import configure_for_task
+from bertpre.finetuning.task import Task
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
-from bertpre.recipe import load_recipe
+from bertpre.recipe import Recipe, load_recipe
 from bertpre.runtime import choose_dtype, keep_freed_memory, prepare_compiler, set_deterministic
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import parts_to_compile
@@ -32,17 +34,20 @@ WAYS = ("uncompiled", "whole", "layers")
 
 def build(way: str, recipe_name: str) -> torch.nn.Module:
     """A classifier, compiled in one of the ways."""
-    recipe = load_recipe(recipe_name)
-    dropout = recipe.required_finetune.dropout
-    sizes = recipe.model.model_dump() | {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    pooling = recipe.required_finetune.pooling
-    config = BertPreConfig(**sizes, vocab_size=recipe.tokenizer.vocab_size, classifier_pooling=pooling, num_labels=2)
-    master = BertPreForSequenceClassification(config).train()
-    master.set_attn_implementation("eager")
-    model = WorkingCopy(master, choose_dtype("auto", torch.device("cpu"))).model
+    model = WorkingCopy(classifier(load_recipe(recipe_name)), choose_dtype("auto", torch.device("cpu"))).model
     parts = {"uncompiled": [], "whole": [model], "layers": parts_to_compile(model)}[way]
     for part in parts:
         part.compile(dynamic=True)
+    return model
+
+
+def classifier(recipe: Recipe) -> BertPreForSequenceClassification:
+    """The recipe's classifier, with random weights."""
+    settings, task = recipe.required_finetune, Task("classification", ("0", "1"))
+    config = BertPreConfig(**recipe.model.model_dump(), vocab_size=recipe.tokenizer.vocab_size)
+    configure_for_task(config, settings, task)
+    model = BertPreForSequenceClassification(config).train()
+    model.set_attn_implementation("eager")
     return model
 
 

@@ -1,6 +1,7 @@
 """Profile a training step of bertpre; prints one JSON line.
 
 python benchmarks/step_profile.py [SHAPE]        (default: base, on a GPU base_128; or another of against_stock.py)
+python benchmarks/step_profile.py finetune_LENGTH        (a step of recipe imdb-mini-cpu's fine-tuning, 32 random rows)
 
 Fractions of the time of three steps, by torch's profiler: on a CPU with a mark for each loop that torch.compile wrote,
 on a GPU of its kernels. A loop belongs to the first group below that its name contains; loops that fuse two groups
@@ -10,13 +11,24 @@ kernels that take the most time.
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch._inductor.config
 from against_stock import prepare
+from finetune_step import ROWS, classifier, random_rows
 from torch.profiler import ProfilerActivity, profile, schedule
 from training_step import hardware
 from turns import WARM_UP_STEPS, seconds_of
+
+from bertpre.data.sampler import Position
+from bertpre.finetuning.task import Task, TaskModel, TaskObjective
+from bertpre.recipe import load_recipe
+from bertpre.runtime import choose_dtype, start_accelerator
+from bertpre.training.batches import StepBatch, to_device
+from bertpre.training.optimizer import build_optimizers
+from bertpre.training.step import Arithmetic, TrainingStep
 
 GROUPS = {  # what the profiler's names contain
     "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "gemm", "nvjet", "cutlass", "xmma"),
@@ -47,12 +59,25 @@ def seconds_of_event(event: Any, device: str) -> float:
     return event.self_device_time_total / 1e6 if is_kernel else 0.0
 
 
+def finetuning_step(length: int) -> Callable[[], object]:
+    """A step of imdb-mini-cpu's fine-tuning on rows of one length, as its trainer computes it."""
+    recipe, task, accelerator = load_recipe("imdb-mini-cpu"), Task("classification", ("0", "1")), start_accelerator()
+    settings, device = recipe.required_finetune, accelerator.device
+    model = TaskModel(classifier(recipe).to(device), task)
+    optimizers = build_optimizers(model, settings.optimizer, settings.learning_rate, settings.weight_decay)
+    arithmetic = Arithmetic(choose_dtype("auto", device), compile=True, dynamic_shapes=True, deterministic=True)
+    step = TrainingStep(accelerator, model, optimizers, TaskObjective(task), arithmetic, seed=0)
+    batch = StepBatch([to_device(random_rows(length, recipe.tokenizer.vocab_size), device)], Position())
+    return lambda: step.run(0, batch, {"num_items_in_batch": ROWS}, 1.0, lambda measured: None)
+
+
 def main(shape: str) -> None:
     """Measure and print."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch._inductor.config.cpp.enable_kernel_profile = True
     torch._inductor.config.cpp.descriptive_names = "original_aten"
-    step = prepare("bertpre", shape)
+    kind, _, length = shape.partition("_")
+    step = finetuning_step(int(length)) if kind == "finetune" else prepare("bertpre", shape)
     for _ in range(WARM_UP_STEPS):
         step()
     unprofiled = seconds_of(step, STEPS, device)
