@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_message_and_the_earlier_checkpoints_stay(
 
     def no_room(trainer: Trainer) -> None:
         if trainer.progress.step == 9:
-            trainer.finish_writing()  # of step 5's
+            trainer.saver.finish_writing()  # of step 5's
             resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # bytes of a file
 
     try:
