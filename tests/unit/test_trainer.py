@@ -465,6 +465,21 @@ def test_checkpoints_by_time(seconds: float, steps: list[int], tmp_path: Path) -
     assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == steps
 
 
+def test_checkpoints_by_time_are_counted_from_the_last_one(tmp_path: Path) -> None:
+    def ten_seconds_pass(trainer: Trainer) -> None:
+        trainer.clock.started -= 10
+
+    trainer = toy_trainer(tmp_path, after_step=ten_seconds_pass)
+    trainer.saver.place = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=25)
+    trainer.train()
+    assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == [
+        0,
+        4,
+        7,
+        10,
+    ]
+
+
 def test_dropout_depends_on_seed_step_and_process_and_not_on_python() -> None:
     assert seed_from(1, 2, 3) == 3851293329796251419
     seeds = {seed_from(seed, step, rank) for seed in range(3) for step in range(50) for rank in range(4)}
