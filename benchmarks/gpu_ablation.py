@@ -8,6 +8,7 @@ take turns (turns.py), the first one is the default. `--smoke` shows on a CPU th
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from unittest import mock
@@ -22,9 +23,10 @@ from turns import do_turns, seconds_of, take_turns
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.training import step as step_module
-from bertpre.training.step import parts_to_compile
+from bertpre.training.step import layers_of, parts_to_compile
 
 ROUNDS = 4
+COMPILE = nn.Module.compile
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Case:
     filled: float | None = None  # share of slots that hold tokens, with an attention mask; None: all, without a mask
     last_layer_in_full: bool = False  # also where it is not read
     compiled: str = "chosen"  # what TrainingStep chooses, or the whole model, each layer, or nothing
+    graphs: bool = False  # record the compiled kernels as CUDA graphs: torch's "reduce-overhead"
     dropout: float = 0.1
 
 
@@ -61,6 +64,8 @@ GROUPS = {
             "whole_model": Case(compiled="whole"),
             "each_layer": Case(compiled="layers"),
             "uncompiled": Case(compiled="no"),
+            "whole_model_graphs": Case(compiled="whole", graphs=True),
+            "each_layer_graphs": Case(compiled="layers", graphs=True),
         },
         "model": {
             "default": DEFAULT,
@@ -76,7 +81,7 @@ GROUPS = {
 }
 
 
-def build(case: Case, sizes: dict[str, int]) -> OwnStep:
+def build(case: Case, sizes: dict[str, int]) -> Callable[[], None]:
     """The step of a case."""
     torch.manual_seed(0)
     config = bertpre_config(case.name, sizes)
@@ -91,14 +96,24 @@ def build(case: Case, sizes: dict[str, int]) -> OwnStep:
     else:  # lengths spread evenly around their mean
         lengths = case.length * (case.filled - (1 - case.filled) * torch.linspace(-1, 1, case.rows))
         batch["attention_mask"] = (torch.arange(case.length) < lengths[:, None].round()).long()
-    chosen = {"whole": lambda model, _: [model], "layers": lambda model, _: layers(model)}
-    with mock.patch.object(step_module, "parts_to_compile", chosen.get(case.compiled, parts_to_compile)):
-        return OwnStep(model, batch, partial(optimizers_of, name=case.optimizer), compiled=case.compiled != "no")
+    chosen = {"whole": lambda model: [model], "layers": layers_of}
+    with (
+        mock.patch.object(step_module, "parts_to_compile", chosen.get(case.compiled, parts_to_compile)),
+        mock.patch.object(nn.Module, "compile", compile_with_graphs if case.graphs else nn.Module.compile),
+    ):
+        step = OwnStep(model, batch, partial(optimizers_of, name=case.optimizer), compiled=case.compiled != "no")
+    return partial(from_the_first_graph, step) if case.graphs else step
 
 
-def layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model."""
-    return [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
+def compile_with_graphs(module: nn.Module, dynamic: bool) -> None:
+    """Compile a module in place; on a GPU its kernels are recorded, and each pass replays them without Python."""
+    COMPILE(module, dynamic=dynamic, mode="reduce-overhead")
+
+
+def from_the_first_graph(step: OwnStep) -> None:
+    """Do a step; what the graphs of the one before have returned may be overwritten."""
+    torch.compiler.cudagraph_mark_step_begin()
+    step()
 
 
 def setting(part: str, group: str, variant: str, is_smoke: bool) -> tuple[Case, dict[str, int]]:
@@ -150,8 +165,12 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "--work":
         do_turns(build(*setting(*arguments[1:], is_smoke)))
         return
+    lines = []
     for group in GROUPS[arguments[0]]:
-        print(json.dumps(measure(arguments[0], group, is_smoke)), flush=True)
+        lines.append(measure(arguments[0], group, is_smoke))
+        print(json.dumps(lines[-1]), flush=True)
+    if is_smoke and any(line["failed"] for line in lines):  # otherwise memory may be too small for some
+        raise SystemExit("a variant has failed")
 
 
 if __name__ == "__main__":

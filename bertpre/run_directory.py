@@ -20,7 +20,7 @@ except ImportError:  # Windows
 from bertpre.console import is_first_process
 from bertpre.errors import UserError, first_line, reason
 from bertpre.files import file_checksum, make_folder, write_text
-from bertpre.recipe import Recipe, differences, load_recipe, stored_recipe, to_yaml, with_absolute_paths
+from bertpre.recipe import Recipe, differences, free_keys, load_recipe, stored_recipe, to_yaml, with_absolute_paths
 
 ARTEFACTS = {
     "prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.parquet",
@@ -31,10 +31,6 @@ FIRST_READER = {  # the first stage that reads a section: once it began, the sec
     "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",
     "finetune": "finetune", "evaluate": "evaluate",
 }  # fmt: skip
-FREE = (  # these keys do not affect the trained weights and may change at any time; pretraining checks data.path's data
-    "training.log_every", "training.wandb_project", "training.tensorboard", "training.price_per_hour",
-    "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every", "data.path",
-)  # fmt: skip
 SHAPING = ("corpus.", "tokenizer.", "pairs.validation_fraction")  # keys that the prepared data depends on
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,8 +41,7 @@ def claim(recipe: Recipe) -> Path:
     """Create `output_dir` and write the recipe there; returns its path.
 
     Raises UserError for a folder that cannot be written, that is not a run directory, or that belongs to another
-    recipe. A key may still change until the first stage that reads it begins; those in `FREE`, and the sizes of
-    micro-batches, may always change.
+    recipe. A key may still change until the first stage that reads it begins; those of `free_keys` may always change.
     """
     recipe = with_absolute_paths(recipe)  # the run can then be used from any directory
     folder = Path(recipe.output_dir)
@@ -97,7 +92,7 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     # In a project that was copied with its run, a path may mean the original's file or the copy's.
     one, other = (differences(stored_recipe(kept.parent, prefer_near), recipe) for prefer_near in (False, True))
     changed = [key for key in one if key in other]
-    binding = [key for key in changed if key.split(".")[0] in FIRST_READER and key not in FREE]
+    binding = [key for key in changed if key.split(".")[0] in FIRST_READER]
     stages = list(ARTEFACTS)
     begun = [stage for stage, artefact in ARTEFACTS.items() if (kept.parent / artefact).exists()]
     last = stages.index(begun[-1]) if begun else -1
@@ -108,7 +103,7 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
             "nothing was changed; restore the old values, or give another folder with output_dir=FOLDER; to start that "
             f"one from this run's model, add finetune.init={kept.parent} (fine-tune it again) or "
             f"training.init={kept.parent} tokenizer.path={kept.parent} (pretrain it further); "
-            f"these recipe keys may change between runs: {', '.join(FREE)}, micro_batch_size"
+            f"these recipe keys may change between runs: {', '.join(free_keys())}"
         )
 
 

@@ -139,6 +139,13 @@ def choose_compile(setting: str | bool, device: torch.device) -> bool:
     return can_compile(device) if setting == "auto" else bool(setting)
 
 
+def is_compiler_fault(error: RuntimeError) -> bool:
+    """Whether torch.compile has failed, rather than what it compiles."""
+    from torch._dynamo.exc import TorchDynamoException  # slow to import, and imported already where it was raised
+
+    return isinstance(error, TorchDynamoException)
+
+
 def prepare_compiler() -> None:
     """Set up torch.compile for several trainings in one process, and spare it its trials of AVX2 and AVX512.
 

@@ -26,6 +26,7 @@ from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, me
 from bertpre.training.batches import tokens_in
 from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb
+from bertpre.training.rehearsal import rehearse
 from bertpre.training.trainer import Trainer
 
 USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (1e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
@@ -183,7 +184,7 @@ def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folde
 
 def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> Iterator[str]:
     """A dry run of the largest batches, a few steps, what they say about the whole, and one batch overfit."""
-    rehearsal = trainer.rehearse(REHEARSED_STEPS, OVERFIT_STEPS)
+    rehearsal = rehearse(trainer, REHEARSED_STEPS, OVERFIT_STEPS)
     for number, phase in enumerate(data.phases, start=1):
         if len(phase.choices) > 1:
             yield f"phase {number}: {phase.micro_batch_size} pairs in a pass fit"

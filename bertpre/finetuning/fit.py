@@ -24,11 +24,12 @@ from bertpre.training.checkpoint import Checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
+from bertpre.training.remedies import Remedies
 from bertpre.training.schedule import Duration, lr_at
 from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import MetricsLog, Tracker
-from bertpre.training.trainer import Remedies, Trainer
+from bertpre.training.trainer import Trainer
 from bertpre.training.watches import SpikeWatch
 
 if TYPE_CHECKING:

@@ -20,9 +20,15 @@ from bertpre.finetuning.scores import score
 from bertpre.finetuning.task import Task
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.recipe import Recipe
-from bertpre.runtime import can_compile, choose_dtype, is_worth_compiling, prepare_compiler, start_accelerator
+from bertpre.runtime import (
+    can_compile,
+    choose_dtype,
+    is_compiler_fault,
+    is_worth_compiling,
+    prepare_compiler,
+    start_accelerator,
+)
 from bertpre.training.step import parts_to_compile
-from bertpre.training.trainer import is_compiler_fault
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

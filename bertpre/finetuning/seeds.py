@@ -19,8 +19,7 @@ from bertpre.finetuning.fit import FineTuning, goodness
 from bertpre.finetuning.loading import load_classifier, readable_length
 from bertpre.finetuning.scores import score, spread
 from bertpre.model.folders import save_model
-from bertpre.recipe import MICRO_BATCHES, Finetune, Recipe, flatten
-from bertpre.run_directory import FREE
+from bertpre.recipe import Finetune, Recipe, binding_values
 from bertpre.training.trackers import start_trackers
 
 FIGURES = "figures.json"  # beside a seed's classifier
@@ -29,8 +28,8 @@ FIGURES = "figures.json"  # beside a seed's classifier
 def recipe_fingerprint(recipe: Recipe) -> str:
     """A hash of the keys that a fine-tuning or its measurement depends on; `finetune.seeds` is not one of them."""
     sections = {"seed", "tokenizer", "model", "training", "finetune", "evaluate"}
-    keys = flatten(recipe.model_dump(include=sections, exclude=MICRO_BATCHES))
-    binding = {key: value for key, value in keys.items() if key not in (*FREE, "finetune.seeds")}
+    binding = binding_values(recipe, sections)
+    binding.pop("finetune.seeds", None)
     return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -21,12 +21,13 @@ from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation, evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
+from bertpre.training.remedies import Remedies
 from bertpre.training.schedule import Duration, lr_at
 from bertpre.training.sharding import shard_model
 from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import MetricsLog, start_trackers
-from bertpre.training.trainer import Remedies, Trainer
+from bertpre.training.trainer import Trainer
 from bertpre.training.watches import SpikeWatch
 
 REMEDIES = Remedies(

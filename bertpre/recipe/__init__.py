@@ -1,12 +1,13 @@
 """The recipe: one YAML file with everything a run needs."""
 
 from bertpre.recipe.loading import (
-    MICRO_BATCHES,
     Overrides,
+    binding_values,
     differences,
     fields,
     find_recipe,
     flatten,
+    free_keys,
     json_schema,
     known_keys,
     load_recipe,
@@ -22,7 +23,6 @@ from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Sou
 __all__ = [
     "Finetune",
     "METRICS",
-    "MICRO_BATCHES",
     "Overrides",
     "PATH_KEYS",
     "Phase",
@@ -30,10 +30,12 @@ __all__ = [
     "Section",
     "Source",
     "Training",
+    "binding_values",
     "differences",
     "fields",
     "find_recipe",
     "flatten",
+    "free_keys",
     "json_schema",
     "known_keys",
     "load_recipe",

@@ -214,13 +214,32 @@ def json_schema() -> str:
     return json.dumps(Recipe.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-# What may change when memory runs out: of a result it changes the rounding and dropout's draws.
-MICRO_BATCHES: Any = {"training": {"phases": {"__all__": {"micro_batch_size"}}}, "finetune": {"micro_batch_size"}}
+# What may change between runs of one recipe, as pydantic leaves it out. It does not affect the trained weights, but for
+# the sizes of micro-batches: they change the rounding and dropout's draws. Pretraining checks the data of data.path.
+FREE: Any = {
+    "training": {
+        **dict.fromkeys(("log_every", "wandb_project", "tensorboard", "price_per_hour"), True),
+        "phases": {"__all__": {"micro_batch_size": True}},
+    },
+    "checkpoint": dict.fromkeys(("every", "keep", "keep_every"), True),
+    "data": {"path": True},
+    "finetune": {"micro_batch_size": True},
+}
+
+
+def binding_values(recipe: Recipe, sections: set[str] | None = None) -> dict[str, Any]:
+    """The values of all keys that may not change between runs, or of those in some sections, by dotted key."""
+    return flatten(recipe.model_dump(include=sections, exclude=FREE))
+
+
+def free_keys() -> list[str]:
+    """The dotted keys that may change between runs."""
+    return [key.replace("__all__", "N") for key in flatten(FREE)]
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """The dotted keys whose values differ between two recipes; the sizes of micro-batches do not count."""
-    one, other = (flatten(recipe.model_dump(exclude=MICRO_BATCHES)) for recipe in (old, new))
+    """The dotted keys whose values differ between two recipes; those that may change between runs do not count."""
+    one, other = binding_values(old), binding_values(new)
     changed = {key for key in one.keys() & other.keys() if one[key] != other[key]}
     for few, many in ((one, other), (other, one)):  # a section that is null in one of them
         changed |= {key for key in few.keys() - many.keys() if any(name.startswith(f"{key}.") for name in many)}

@@ -20,7 +20,6 @@ class Clock:
     elapsed: float = 0.0  # at the last step
     startup_seconds: float | None = None  # spent before the first step, in starting and compiling; None until then
     reserve_seconds: float = 0.0  # kept for the last evaluation and the last checkpoint
-    save_seconds: float = 0.0  # of the last checkpoint, on this process
 
     def start(self) -> None:
         """Begin to count."""

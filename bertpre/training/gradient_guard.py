@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
@@ -83,6 +84,19 @@ class GradientGuard:
     def is_row_too_long(self) -> bool:
         """Whether too many steps in a row were skipped for training to continue."""
         return len(self.row) >= self.max_in_a_row and not self.is_overflow
+
+    def state(self) -> dict[str, Any]:
+        """The guard's part of a checkpoint; the steps that are left out have a file of their own."""
+        return {
+            "loss_scale": [self.loss_scale.value, self.loss_scale.good_steps],
+            "skipped_in_a_row": {str(step): documents for step, documents in self.row.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`; steps that are left out no longer count as skipped in a row."""
+        self.loss_scale.value, self.loss_scale.good_steps = state["loss_scale"]
+        row = {int(step): documents for step, documents in state.get("skipped_in_a_row", {}).items()}
+        self.row = {step: row[step] for step in row if step not in self.left_out}
 
     def leave_out(self, steps: dict[int, list[str]]) -> bool:
         """Do not even try some steps from here on; returns False where too many are left out already."""

@@ -8,6 +8,7 @@ from torch.distributed import ProcessGroup
 
 from bertpre.training.agreement import gathered
 from bertpre.training.metrics import Batch
+from bertpre.training.trackers import MetricsLog
 
 HEADROOM = 1 / 8  # of more examples that have to fit, so that a resumed training finds room for the same size again
 
@@ -32,6 +33,41 @@ def sizes_to_try(share: int, accelerator: Accelerator) -> list[int]:
     if accelerator.device.type == "cpu" or accelerator.distributed_type == DistributedType.FSDP:
         return [share]
     return [size for size in range(share, 0, -1) if share % size == 0]
+
+
+def choose_sizes(
+    shapes: Sequence[Shape],
+    fits: Callable[[Batch], bool],
+    is_resumed: bool,
+    group: ProcessGroup | None,
+    output: MetricsLog,
+) -> None:
+    """Take the largest micro-batches that fit, where their sizes are open; a resumed training keeps its own."""
+    for shape in shapes:
+        if len(shape.choices) < 2:
+            continue
+        before, length = shape.micro_batch_size, shape.sample(1)["input_ids"].shape[1]
+        size = largest_that_fits(shape, fits, is_resumed, group)
+        shape.micro_batch_size = size
+        if is_resumed and size < before:
+            output.show(
+                f"warning: only {size} of {before} rows of {length} tokens fit in this GPU's memory; the resumed "
+                "training is not bit-identical"
+            )
+        else:
+            output.say(f"micro-batches of {size} rows of {length} tokens")
+
+
+def sizes_of(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
+    """A checkpoint's part: of each shape a process's share of a batch, and the size of its micro-batches."""
+    return [(shape.choices[0], shape.micro_batch_size) for shape in shapes]
+
+
+def restore_sizes(shapes: Sequence[Shape], sizes: Sequence[tuple[int, int]]) -> None:
+    """The inverse of `sizes_of`; another number of processes has other shares, and keeps its own sizes."""
+    for shape, (share, size) in zip(shapes, sizes, strict=False):
+        if shape.choices[0] == share:
+            shape.micro_batch_size = size
 
 
 def largest_that_fits(shape: Shape, fits: Callable[[Batch], bool], is_resumed: bool, group: ProcessGroup | None) -> int:

@@ -98,13 +98,19 @@ class ShapeByShape(torch.optim.Optimizer):
     """
 
     found_inf: Tensor | None = None  # on the device, 1 where the step must not change anything; torch's own name for it
+    is_applied: Tensor | None = None  # the opposite, compared once in each step
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         """Update all weights that have a gradient."""
+        self.is_applied = None if self.found_inf is None else self.found_inf == 0
         for group in self.param_groups:
-            for weights in by_shape(group["params"]):
-                self.update(weights, group)
+            self.update_group(by_shape(group["params"]), group)
+
+    def update_group(self, of_shape: list[list[Tensor]], group: dict) -> None:
+        """Update the weights of a group, those of one shape after the other."""
+        for weights in of_shape:
+            self.update(weights, group)
 
     def update(self, weights: list[Tensor], group: dict) -> None:
         """Update some weights of a group; they have one shape."""
@@ -112,11 +118,11 @@ class ShapeByShape(torch.optim.Optimizer):
 
     def unless_skipped(self, value: Any, otherwise: Any) -> Any:  # noqa: ANN401 - tensors or numbers
         """`value`, or `otherwise` where the step is skipped; the device chooses, and the CPU does not wait for it."""
-        return value if self.found_inf is None else torch.where(self.found_inf == 0, value, otherwise)
+        return value if self.is_applied is None else torch.where(self.is_applied, value, otherwise)
 
     def each_unless_skipped(self, values: list[Tensor], otherwise: list[Tensor] | float) -> list[Tensor]:
         """The same for each of several tensors of one shape."""
-        if self.found_inf is None:
+        if self.is_applied is None:
             return values
         others = torch.stack(otherwise) if isinstance(otherwise, list) else otherwise
         return list(self.unless_skipped(torch.stack(values), others).unbind())
@@ -144,19 +150,16 @@ class Muon(ShapeByShape, torch.optim.Muon):
         self.dtype = dtype
         self.group = params[0].device_mesh.get_group() if isinstance(params[0], DTensor) else group
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:
-        """Update all matrices that have a gradient."""
+    def update_group(self, of_shape: list[list[Tensor]], group: dict) -> None:
+        """Update matrices; those of a shape are sent around while the next shape's are orthogonalised."""
         if self.group is None:
-            super().step()
+            super().update_group(of_shape, group)
             return
-        for group in self.param_groups:
-            of_shape = by_shape(group["params"])
-            costs = [newton_schulz_flops(weights[0].shape, group["ns_steps"]) for weights in of_shape]
-            shares = deal([len(weights) for weights in of_shape], costs, self.group.size())
-            arriving = [self.send(weights, share, group) for weights, share in zip(of_shape, shares, strict=True)]
-            for weights, wait in zip(of_shape, arriving, strict=True):
-                self.move(weights, wait(), group)
+        costs = [newton_schulz_flops(weights[0].shape, group["ns_steps"]) for weights in of_shape]
+        shares = deal([len(weights) for weights in of_shape], costs, self.group.size())
+        arriving = [self.send(weights, share, group) for weights, share in zip(of_shape, shares, strict=True)]
+        for weights, wait in zip(of_shape, arriving, strict=True):
+            self.move(weights, wait(), group)
 
     def update(self, weights: list[Tensor], group: dict) -> None:
         """Update matrices of one shape, in this process alone."""
@@ -254,8 +257,8 @@ class Lamb(ShapeByShape):
                 self.state[weight] |= {"step": torch.zeros((), device=weight.device)} | moments
         names = ("step", "exp_avg", "exp_avg_sq")
         counts, means, squares = ([self.state[weight][name] for weight in weights] for name in names)
-        one = torch.ones_like(counts[0])  # given a single tensor, _foreach_add_ reads its value
-        torch._foreach_add_(counts, [self.unless_skipped(one, 0.0)] * len(counts))
+        # Given a single tensor, _foreach_add_ reads its value.
+        torch._foreach_add_(counts, 1 if self.is_applied is None else [self.is_applied.float()] * len(counts))
         numbers = torch.stack(counts).double()
         # Moved towards themselves, the moments stay as they are.
         products = torch._foreach_mul(gradients, gradients)

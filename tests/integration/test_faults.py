@@ -149,26 +149,46 @@ def test_a_sigterm_to_accelerate_launch_with_one_process_saves(tiny_run: Path, t
 
 
 def terminate_twice(launcher: subprocess.Popen[str]) -> None:
-    """What a queue does: SIGTERM to every process; the launcher passes its own on, and the queue repeats itself."""
+    """What a queue does: SIGTERM to every process; the launcher passes its own on, and the queue repeats itself.
+
+    Signals of one kind that arrive together are one: hence the pause.
+    """
     everyone = [psutil.Process(launcher.pid), *psutil.Process(launcher.pid).children(recursive=True)]
-    for process in [*everyone[1:], *everyone]:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
+    for processes in (everyone[1:], everyone):
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        time.sleep(0.5)
 
 
 LAUNCHERS = {
     "torchrun": ("torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
     "accelerate": ("accelerate.commands.launch", "--cpu", "--num_processes", "2"),
 }
+# Step 3 lasts until both signals have come.
+LONG_STEP = """
+import time
+from bertpre.cli import launched
+from bertpre.training.trainer import Trainer
+between_steps = Trainer.between_steps
+
+def slowly(trainer):
+    between_steps(trainer)
+    if trainer.progress.step == 3:
+        time.sleep(4)
+
+Trainer.between_steps = slowly
+launched("pretrain")
+"""
 
 
 @pytest.mark.parametrize("launcher", list(LAUNCHERS))
 def test_sigterms_to_all_processes_and_their_launcher_save(launcher: str, tiny_run: Path, tmp_path: Path) -> None:
-    target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    command = ["-m", *LAUNCHERS[launcher], "-m", "bertpre.pretrain"]
-    _, said = signalled_after_step_3(command, tiny_run, target, terminate_twice)
-    assert said.count("stopped by") == 1
-    assert_saved(target)
+    target, script = copy_run(tiny_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
+    script.write_text(LONG_STEP)
+    _, said = signalled_after_step_3(["-m", *LAUNCHERS[launcher], str(script)], tiny_run, target, terminate_twice)
+    assert said.count("stopped by a signal after step 3 (saved)") == 1
+    assert [path.name for path in list_checkpoints(target / "checkpoints")] == ["step-00000000", "step-00000003"]
 
 
 def test_a_sigterm_to_the_launcher_alone_saves(tiny_run: Path, tmp_path: Path) -> None:
@@ -213,7 +233,10 @@ def test_two_runs_in_one_folder_are_refused(tiny_run: Path, tmp_path: Path, caps
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     arguments = ("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}")
 
-    def start_another() -> None:
+    def start_another(trainer: Trainer) -> None:
+        if trainer.progress.step != 7:
+            return
+        trainer.saver.finish_writing()  # of step 5's
         before = tree_hash(target)
         capsys.readouterr()
         assert run_here(*arguments) == 2
@@ -222,7 +245,7 @@ def test_two_runs_in_one_folder_are_refused(tiny_run: Path, tmp_path: Path, caps
         assert len(said.splitlines()) == 1
         assert tree_hash(target) == before
 
-    pretrain(recipe_of(tiny_run, target), at_step(7, start_another))
+    pretrain(recipe_of(tiny_run, target), start_another)
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
@@ -235,7 +258,7 @@ def test_a_full_disk_is_one_message_and_the_earlier_checkpoints_stay(
 
     def no_room(trainer: Trainer) -> None:
         if trainer.progress.step == 9:
-            trainer.finish_writing()  # of step 5's
+            trainer.saver.finish_writing()  # of step 5's
             resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # bytes of a file
 
     try:

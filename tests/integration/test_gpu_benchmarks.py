@@ -42,6 +42,21 @@ runpy.run_path("benchmarks/gpu_checks.py", run_name="__main__")
     ]
 
 
+def test_every_case_of_the_ablation_does_a_step() -> None:
+    program = """
+import sys
+sys.path.insert(0, "benchmarks")
+from gpu_ablation import GROUPS, build, setting
+for group, cases in GROUPS["ablation"].items():
+    for name in cases:
+        build(*setting("ablation", group, name, True))()
+        print(group, name)
+"""
+    done = run_process([sys.executable, "-c", program], TORCHDYNAMO_DISABLE="1", PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    assert {"compile each_layer", "compile each_layer_graphs"} < set(done.stdout.splitlines())
+
+
 def test_a_part_that_fails_leaves_a_line_and_the_others_go_on(tmp_path: Path) -> None:
     fake = tmp_path / "python"
     fake.write_text(FAKE_PYTHON.replace("PYTHON", sys.executable))

@@ -152,6 +152,7 @@ FIFTY = ("training.optimizer=adamw", "training.max_steps=50", "training.eval_eve
 
 
 EXACT_LOSSES = """
+    assert trainer.training_step.wrapped.gradient_as_bucket_view
     sums = trainer.log.sums(trainer.accelerator)  # of this step alone
     trainer.log.start_interval(trainer.clock.now(), trainer.progress.tokens)
     if trainer.accelerator.is_main_process:

@@ -21,11 +21,11 @@ from tests.helpers import at_step, copy_run, read_metrics, run_cli, run_here, ru
 TIMES = {
     "elapsed_seconds", "tokens_per_second", "data_wait_fraction", "flops_utilization", "seconds_left", "peak_memory_mb",
 }  # fmt: skip
-KILLED_AFTER_STEP_7 = "step == 7 and (trainer.finish_writing(), os.kill(os.getpid(), signal.SIGKILL))"
+KILLED_AFTER_STEP_7 = "step == 7 and (trainer.saver.finish_writing(), os.kill(os.getpid(), signal.SIGKILL))"
 # The kernel kills a process that writes beyond its limit, here within the weights of step 10's checkpoint.
 KILLED_WHILE_SAVING_STEP_10 = """if step == 9:
         import resource
-        trainer.finish_writing()  # of step 5's
+        trainer.saver.finish_writing()  # of step 5's
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"""
 

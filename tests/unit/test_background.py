@@ -172,14 +172,14 @@ def test_each_file_is_hashed_once_and_one_that_has_changed_again(
 
     def spoil_step_3(trainer: Trainer) -> None:
         if trainer.progress.step == 4:
-            trainer.finish_writing()
+            trainer.saver.finish_writing()
             with (tmp_path / "checkpoints" / "step-00000003" / FILES[1]).open("ab") as stream:
                 stream.write(b"!")
 
     checksum_of = checkpoint.file_checksum
     monkeypatch.setattr(checkpoint, "file_checksum", note)
     trainer = toy_trainer(tmp_path, 8, after_step=spoil_step_3)
-    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", every=1, keep=2)
+    trainer.saver.place = Checkpoints(tmp_path / "checkpoints", every=1, keep=2)
     trainer.train()
     assert steps_in(tmp_path) == [3, 7, 8]  # a damaged one is not removed
     once = [f"step-{step:08d}/{name}" for step in range(9) for name in FILES]

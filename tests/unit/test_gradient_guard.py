@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bertpre.errors import UserError
 from bertpre.training.checkpoint import read_skipped, write_skipped
 from bertpre.training.gradient_guard import MAX_IN_A_ROW, NonFiniteGradient
+from bertpre.training.rehearsal import rehearse
 from bertpre.training.step import Arithmetic
 from bertpre.training.trainer import Trainer
 from tests.helpers import read_metrics
@@ -215,7 +216,7 @@ def test_training_that_stays_non_finite_ends_with_one_message(tmp_path: Path) ->
     ):
         deep_trainer(tmp_path, bad=range(3, 40), max_steps=40).train()
     trainer = deep_trainer(tmp_path / "unsaved", bad=range(3, 40), max_steps=40)
-    trainer.checkpoints = None
+    trainer.saver.place = None
     with pytest.raises(UserError, match="the gradients of steps 3, 4, 5, 6, 7 are not finite"):
         trainer.train()
 
@@ -236,4 +237,4 @@ def test_weights_that_are_not_finite_go_back_at_the_first_skipped_step(tmp_path:
 def test_a_rehearsal_reports_the_first_gradient_that_is_not_finite(tmp_path: Path) -> None:
     trainer = deep_trainer(tmp_path, bad=[1], on_gpu=True)
     with pytest.raises(NonFiniteGradient, match=r"^the gradient of step 1 is not finite \(its text: document 1\)$"):
-        trainer.rehearse(3, 0)
+        rehearse(trainer, 3, 0)

@@ -21,7 +21,7 @@ from bertpre.finetuning.encoding import EncodedExamples
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Finetune, load_recipe
 from bertpre.training.checkpoint import list_checkpoints, read_state
-from bertpre.training.micro_batches import sizes_to_try
+from bertpre.training.micro_batches import restore_sizes, sizes_of, sizes_to_try
 from bertpre.training.step import Arithmetic, TrainingStep
 from bertpre.training.trainer import Trainer
 from tests.helpers import copy_run, read_metrics
@@ -105,6 +105,16 @@ def interrupt_at(step: int) -> Callable[[Trainer], None]:
             raise KeyboardInterrupt
 
     return after_step
+
+
+def test_sizes_are_those_of_the_same_share_of_a_batch() -> None:
+    same, other = ToySource(choices=(4, 2, 1)), ToySource(choices=(4, 2, 1))
+    same.micro_batch_size = 2
+    assert sizes_of([same]) == [(4, 2)]
+    restore_sizes([other], [(8, 1)])  # of half as many processes
+    assert other.micro_batch_size == ROWS
+    restore_sizes([other], sizes_of([same]))
+    assert other.micro_batch_size == 2
 
 
 def test_a_single_row_that_does_not_fit_is_one_message(tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ from bertpre.run_directory import read_results
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skipped, write_skipped
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
+from bertpre.training.rehearsal import rehearse
+from bertpre.training.remedies import Remedies
 from bertpre.training.schedule import lr_at
 from bertpre.training.step import Arithmetic, parts_to_compile
-from bertpre.training.trainer import Remedies, Trainer
+from bertpre.training.trainer import Trainer
 from tests.helpers import copy_run, read_metrics, tree_hash
 from tests.toys import LENGTH, ROWS, WIDTH, ToyModel, ToyOutput, ToySource, toy_trainer
 
@@ -242,7 +244,7 @@ def test_an_overflow_in_fp16_changes_no_weight(tmp_path: Path) -> None:
             weight.register_hook(lambda gradient: gradient * (float("inf") if trainer.progress.step == 3 else 1.0))
 
     trainer = toy_trainer(tmp_path, 6, arithmetic=Arithmetic(torch.float16), after_step=overflow_in_step_4)
-    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", every=1, keep=9)
+    trainer.saver.place = Checkpoints(tmp_path / "checkpoints", every=1, keep=9)
     trainer.train()
     saved = [load_file(folder / "model.safetensors") for folder in list_checkpoints(tmp_path / "checkpoints")]
     assert all(value.isfinite().all() for weights in saved for value in weights.values())
@@ -458,9 +460,24 @@ def test_a_checkpoint_holds_the_evaluation_of_its_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "steps"), [(1e-9, [0, 1, 2, 3]), (1e9, [0, 3])])
 def test_checkpoints_by_time(seconds: float, steps: list[int], tmp_path: Path) -> None:
     trainer = toy_trainer(tmp_path, max_steps=3)
-    trainer.checkpoints = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=seconds)
+    trainer.saver.place = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=seconds)
     trainer.train()
     assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == steps
+
+
+def test_checkpoints_by_time_are_counted_from_the_last_one(tmp_path: Path) -> None:
+    def ten_seconds_pass(trainer: Trainer) -> None:
+        trainer.clock.started -= 10
+
+    trainer = toy_trainer(tmp_path, after_step=ten_seconds_pass)
+    trainer.saver.place = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=25)
+    trainer.train()
+    assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == [
+        0,
+        4,
+        7,
+        10,
+    ]
 
 
 def test_dropout_depends_on_seed_step_and_process_and_not_on_python() -> None:
@@ -479,8 +496,8 @@ def test_every_step_has_its_own_dropout(tmp_path: Path) -> None:
 
 def test_a_rehearsal_times_steps_overfits_a_batch_and_saves_nothing(tmp_path: Path) -> None:
     trainer = toy_trainer(tmp_path, max_steps=2, model=ToyModel(dropout=0.0), warmup=0.0)
-    trainer.checkpoints = None
-    rehearsal = trainer.rehearse(steps=2, overfit_steps=60)
+    trainer.saver.place = None
+    rehearsal = rehearse(trainer, steps=2, overfit_steps=60)
     assert len(rehearsal.overfit) == 60
     assert rehearsal.overfit[-1]["loss"] < 0.5 * rehearsal.overfit[0]["loss"]
     assert rehearsal.step_seconds > 0

@@ -1,0 +1,46 @@
+"""A pass over each shape of batch before the first step."""
+
+import logging
+
+import torch
+
+from bertpre.errors import UserError, first_line
+from bertpre.runtime import is_compiler_fault
+from bertpre.training.batches import BatchSource
+from bertpre.training.remedies import Remedies
+from bertpre.training.step import TrainingStep
+
+logger = logging.getLogger(__name__)
+
+
+def dry_run(step: TrainingStep, source: BatchSource, remedies: Remedies) -> None:
+    """Forward and backward over a batch of each shape: what does not fit or compile shows before the first step.
+
+    Where torch.compile fails, training continues without it, unless it has to compile. Raises UserError.
+    """
+    for batch in source.largest():
+        try:
+            step.dry_run(batch)
+        except RuntimeError as error:  # what torch.compile and a full memory raise
+            if is_compiler_fault(error):
+                give_up_compiling(step, error, remedies)
+                step.dry_run(batch)
+                continue
+            if "memory" not in str(error):
+                raise
+            rows, length = batch["input_ids"].shape
+            remedy = remedies.memory if rows > 1 else "train a smaller model, or on shorter rows"
+            raise UserError(
+                f"not enough memory for {rows} rows of {length} tokens in a forward and backward pass: {remedy}; "
+                f"{first_line(error)}"
+            ) from None
+
+
+def give_up_compiling(step: TrainingStep, error: RuntimeError, remedies: Remedies) -> None:
+    """Compute without torch.compile from now on, with a warning; raises UserError where it was asked for."""
+    fault = f"torch.compile fails ({first_line(error)})"
+    if step.must_compile:
+        raise UserError(f"{fault}: {remedies.compiler}") from None
+    torch.compiler.set_stance("force_eager")
+    if step.accelerator.is_main_process:
+        logger.warning("%s: training continues without it, more slowly", fault)
