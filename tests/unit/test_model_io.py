@@ -131,6 +131,7 @@ def test_custom_code_is_four_files_that_do_not_import_bertpre(architecture: str,
     copied = {path.name: path.read_text() for path in tmp_path.glob("*.py")}
     assert set(copied) == {
         "configuration_bertpre.py", "dropout_bertpre.py", "layers_bertpre.py", "modeling_bertpre.py",
+        "rows_bertpre.py",
     }  # fmt: skip
     allowed = {"torch", "transformers", "huggingface_hub", "math", "dataclasses", "collections", "typing"}
     for name, text in copied.items():
