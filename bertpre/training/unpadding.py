@@ -13,7 +13,7 @@ from bertpre.model.rows_bertpre import varlen_attn
 from bertpre.training.metrics import Batch
 
 LEVELS = 16  # numbers of slots: sixteenths of the padded rows, so on average a thirty-second of them is unused
-LARGEST_HEAD, HEAD_MULTIPLE, FIRST_CAPABILITY = 256, 8, (8, 0)  # of torch's flash kernel
+LARGEST_HEAD, HEAD_MULTIPLE, FIRST_CAPABILITY = 192, 8, (8, 0)  # of torch's flash kernel and its backward pass
 
 
 def choose_unpadding(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.library import register_kernel
 from transformers import BertConfig, PreTrainedModel
@@ -32,10 +32,12 @@ def mask_of(lengths: tuple[int, ...], longest: int = SEQUENCE) -> torch.Tensor:
     return (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
 
 
-def config_of(architecture: str, attention_dropout: float = 0.0, **others: Any) -> BertPreConfig:
+def config_of(
+    architecture: str, attention_dropout: float = 0.0, hidden_size: int = HIDDEN, **others: Any
+) -> BertPreConfig:
     """Weights so large that a wrong state cannot hide below a tolerance."""
     return BertPreConfig(
-        architecture=architecture, vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=2,
+        architecture=architecture, vocab_size=VOCABULARY, hidden_size=hidden_size, num_hidden_layers=2,
         num_attention_heads=HEADS, intermediate_size=40, max_position_embeddings=SEQUENCE, initializer_range=0.3,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=attention_dropout, **others,
     )  # fmt: skip
@@ -87,6 +89,7 @@ def assert_same(model: PreTrainedModel, batch: Batch, other: Batch) -> None:
 # ---- what the collator adds ------------------------------------------------------------------------------------------
 
 
+@example([1] * 29 + [10] * 3)  # as many unused slots as there can be
 @given(st.integers(2, 40).flatmap(lambda longest: st.lists(st.integers(1, longest), min_size=1, max_size=40)))
 def test_every_token_has_a_slot_and_every_slot_a_row(lengths: list[int]) -> None:
     longest = max(2, *lengths)
@@ -358,16 +361,23 @@ assert abs(model(**unpadded(inputs)).loss - model(**inputs).loss) < 1e-4
         ({"capability": (7, 5)}, False),
         ({"is_built": False}, False),
         ({"kernel": None}, False),
-        ({"config": config_of("bert", attention_dropout=0.1)}, False),
-        ({"config": BertPreConfig(hidden_size=24, num_attention_heads=2)}, False),
+        ({"config": config_of("bert", hidden_size=32)}, True),
+        ({"config": config_of("bert", hidden_size=32, attention_dropout=0.1)}, False),
+        ({"config": config_of("bert", hidden_size=24)}, False),
+        ({"config": config_of("bert", hidden_size=400)}, False),
         ({"config": BertConfig(attention_probs_dropout_prob=0.0)}, False),
     ],
 )
 def test_it_is_chosen_where_the_kernel_runs(
     change: dict[str, Any], chosen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heads = BertPreConfig(hidden_size=64, num_attention_heads=4, attention_probs_dropout_prob=0.0)
-    case = {"config": heads, "dtype": torch.bfloat16, "device": "cuda", "capability": (8, 0), "is_built": True} | change
+    case = {
+        "config": config_of("modern", hidden_size=32),
+        "dtype": torch.bfloat16,
+        "device": "cuda",
+        "capability": (8, 0),
+        "is_built": True,
+    } | change
     monkeypatch.setattr(unpadding, "varlen_attn", case.get("kernel", len))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: case["is_built"])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: case["capability"])
