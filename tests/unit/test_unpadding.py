@@ -360,6 +360,7 @@ assert abs(model(**unpadded(inputs)).loss - model(**inputs).loss) < 1e-4
         ({"device": "cpu"}, False),
         ({"capability": (7, 5)}, False),
         ({"is_built": False}, False),
+        ({"hip": "6.4"}, False),
         ({"kernel": None}, False),
         ({"config": config_of("bert", hidden_size=32)}, True),
         ({"config": config_of("bert", hidden_size=32, attention_dropout=0.1)}, False),
@@ -371,14 +372,10 @@ assert abs(model(**unpadded(inputs)).loss - model(**inputs).loss) < 1e-4
 def test_it_is_chosen_where_the_kernel_runs(
     change: dict[str, Any], chosen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = {
-        "config": config_of("modern", hidden_size=32),
-        "dtype": torch.bfloat16,
-        "device": "cuda",
-        "capability": (8, 0),
-        "is_built": True,
-    } | change
-    monkeypatch.setattr(unpadding, "varlen_attn", case.get("kernel", len))
+    own = {"config": config_of("modern", hidden_size=32), "dtype": torch.bfloat16, "kernel": len}
+    case = own | {"device": "cuda", "capability": (8, 0), "is_built": True, "hip": None} | change
+    monkeypatch.setattr(unpadding, "varlen_attn", case["kernel"])
+    monkeypatch.setattr(torch.version, "hip", case["hip"])
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: case["is_built"])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: case["capability"])
     assert choose_unpadding(case["config"], case["dtype"], torch.device(case["device"])) is chosen
