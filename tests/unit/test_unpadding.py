@@ -235,6 +235,27 @@ def test_a_program_serves_each_number_of_slots_without_a_break(architecture: str
 
 
 @both_architectures
+def test_one_program_serves_all_lengths_in_fine_tuning(architecture: str) -> None:
+    programs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        programs.append(len(inputs))
+        return graph.forward
+
+    torch.compiler.reset()
+    prepare_compiler()
+    torch.manual_seed(0)
+    model = BertPreForSequenceClassification(config_of(architecture)).train()
+    compiled = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)
+    for longest, shortest in ((24, 3), (16, 9), (23, 23), (12, 2), (20, 11), (18, 4)):
+        mask = mask_of(tuple(torch.linspace(longest, shortest, 6).int().tolist()), longest)
+        ids = torch.randint(5, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(longest))
+        batch = unpadded({"input_ids": ids, "attention_mask": mask})
+        torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
+    assert len(programs) == 1
+
+
+@both_architectures
 def test_a_compiled_backward_pass_has_the_same_gradients(architecture: str) -> None:
     torch.compiler.reset()
     model, batch = pretraining_model(architecture, True), pretraining_batch(True)
