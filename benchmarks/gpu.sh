@@ -3,9 +3,9 @@
 #
 #   benchmarks/gpu.sh [PART ...] [--smoke]        (default: all parts, in this order)
 #
-#   checks    training is right: loss, compiling, resuming, NaN, checkpoints, export (gpu_checks.py)
+#   checks    training is right: loss, compiling, resuming, NaN, checkpoints, export, padding (gpu_checks.py)
 #   stock     BERT-base at 128 and 512 against stock BERT and ModernBERT, on text without pairs (against_stock.py)
-#   ablation  rows, optimizers, compiling (with CUDA graphs too), dropout, architecture: one changed at a time
+#   ablation  rows, padding, optimizers, compiling (with CUDA graphs too), dropout, architecture: one changed at a time
 #             (gpu_ablation.py)
 #   sweep     the size of the micro-batch (gpu_ablation.py)
 #   profile   where a step's time goes (step_profile.py)

@@ -24,6 +24,7 @@ from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.training import step as step_module
 from bertpre.training.step import layers_of, parts_to_compile
+from bertpre.training.unpadding import unpadded
 
 ROUNDS = 4
 COMPILE = nn.Module.compile
@@ -38,6 +39,7 @@ class Case:
     name: str = "bertpre"  # or bertpre_modern, as in against_stock.py
     optimizer: str = "adamw"  # or lamb, muon, muon_loop (torch's own Muon: one matrix after the other)
     filled: float | None = None  # share of slots that hold tokens, with an attention mask; None: all, without a mask
+    unpads: bool = False  # leaves the padding out
     last_layer_in_full: bool = False  # also where it is not read
     compiled: str = "chosen"  # what TrainingStep chooses, or the whole model, each layer, or nothing
     graphs: bool = False  # record the compiled kernels as CUDA graphs: torch's "reduce-overhead"
@@ -45,6 +47,8 @@ class Case:
 
 
 DEFAULT = Case()
+PADDED = Case(rows=32, length=512, filled=0.83, dropout=0.0)  # pairs fill 51 to 89 % (docs/pairs.md)
+MODERN_PADDED = replace(PADDED, name="bertpre_modern", filled=0.55)
 GROUPS = {
     "ablation": {
         "rows": {
@@ -52,6 +56,14 @@ GROUPS = {
             "mask_of_full_rows": Case(filled=1.0),
             "padded_rows": Case(filled=0.83),
             "last_layer_in_full": Case(last_layer_in_full=True),
+        },
+        "padding": {
+            "padded_83": PADDED,
+            "unpadded_83": replace(PADDED, unpads=True),
+            "padded_55": replace(PADDED, filled=0.55),
+            "unpadded_55": replace(PADDED, filled=0.55, unpads=True),
+            "modern_padded_55": MODERN_PADDED,
+            "modern_unpadded_55": replace(MODERN_PADDED, unpads=True),
         },
         "optimizer": {
             "default": DEFAULT,
@@ -94,8 +106,10 @@ def build(case: Case, sizes: dict[str, int]) -> Callable[[], None]:
     if case.filled is None:
         del batch["attention_mask"]
     else:  # lengths spread evenly around their mean
-        lengths = case.length * (case.filled - (1 - case.filled) * torch.linspace(-1, 1, case.rows))
-        batch["attention_mask"] = (torch.arange(case.length) < lengths[:, None].round()).long()
+        lengths = (case.length * (case.filled - (1 - case.filled) * torch.linspace(-1, 1, case.rows))).round().long()
+        batch["attention_mask"] = (torch.arange(case.length) < lengths[:, None]).long()
+        batch["masked_positions"] %= lengths[:, None]
+    batch = unpadded(batch) if case.unpads else batch
     chosen = {"whole": lambda model: [model], "layers": layers_of}
     with (
         mock.patch.object(step_module, "parts_to_compile", chosen.get(case.compiled, parts_to_compile)),
@@ -142,12 +156,13 @@ def measure(part: str, group: str, is_smoke: bool) -> dict[str, object]:
     for name, turn in turns.items():
         case, sizes = setting(part, group, name, is_smoke)
         slots = case.rows * case.length / turn["seconds"]
+        computed = slots * (case.filled if case.unpads else 1.0)
         flops = flops_per_token(bertpre_config(case.name, sizes), case.length, MASKED_SHARE)
         results[name] = {
             "tokens_per_second": round(slots * (1.0 if case.filled is None else case.filled)),
             "slots_per_second": round(slots),
             "milliseconds_a_step": round(1e3 * turn["seconds"], 2),
-            "flops_utilization": round(slots * flops / (machine["bf16_gflops"] * 1e9), 3),
+            "flops_utilization": round(computed * flops / (machine["bf16_gflops"] * 1e9), 3),
             "peak_memory_mb": turn["peak_memory_mb"],
         }
     first = next(iter(results.values()), None)

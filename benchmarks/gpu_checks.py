@@ -14,11 +14,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before the first product of any check
 
@@ -26,7 +27,7 @@ import accelerate
 import torch
 import transformers
 from safetensors.torch import load_file
-from training_step import product_flops
+from training_step import product_flops, random_batch
 from transformers import AutoModelForMaskedLM
 
 from bertpre.commands.prepare import prepare
@@ -36,8 +37,10 @@ from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.export import export_model, logits, random_inputs
 from bertpre.model.folders import load_model
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.pretraining import batches
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
+from bertpre.training.batches import to_device
 from bertpre.training.checkpoint import (
     Checkpoints,
     list_checkpoints,
@@ -47,6 +50,7 @@ from bertpre.training.checkpoint import (
 )
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.trainer import Trainer
+from bertpre.training.unpadding import choose_unpadding, unpadded
 
 Facts = dict[str, Any]
 SIZES = {
@@ -69,6 +73,9 @@ DROPOUT = ["model.hidden_dropout_prob=0.1", "model.attention_probs_dropout_prob=
 MODERN = ["model.architecture=modern", "training.optimizer=muon"]
 BERT = ["training.optimizer=adamw", "training.learning_rate=1e-3", *DROPOUT]
 AGREE = {"fp32": 1e-3, "bf16": 0.05}  # nats between losses: products and sums in another order
+# Between losses, and of the gradient's length; two kernels in fp32, and what bf16 rounds on the way to all weights.
+UNPADDED = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+UNPADDED_WIDTH = {"full": 256, "smoke": 32}
 EXPORT = {torch.float32: 2e-3, torch.bfloat16: 0.25}  # of logits; a GPU's kernels differ more than a CPU's
 
 
@@ -230,6 +237,67 @@ def export_equals_stock(place: Place) -> Facts:
     return facts
 
 
+def unpadded_agrees_with_padded(place: Place) -> Facts:
+    """Without their padding, rows have the loss and the gradients of padded ones, and so have ten steps of training."""
+    on_gpu, facts = place.device.type == "cuda", {"ok": True}
+    for architecture in ("bert", "modern"):
+        for dtype, tolerance in UNPADDED.items():
+            config = without_dropout(architecture, UNPADDED_WIDTH[place.size])
+            is_kernel = choose_unpadding(config, dtype, place.device)
+            if dtype == torch.bfloat16 and on_gpu and not is_kernel:
+                continue  # an old GPU, which trains padded
+            torch.manual_seed(0)
+            model = BertPreForPreTraining(config).to(place.device, dtype).train()
+            batch = rows_of_all_lengths(config)
+            one, other = (loss_and_gradient(model, to_device(each, place.device)) for each in (batch, unpadded(batch)))
+            differences = ((one[0] - other[0]).abs().item(), ((one[1] - other[1]).norm() / one[1].norm()).item())
+            name = f"{architecture}_{str(dtype).removeprefix('torch.')}"
+            facts[name] = {"kernel": is_kernel, "loss": differences[0], "gradient_share": differences[1]}
+            facts["ok"] &= max(differences) <= tolerance
+    facts["losses_of_training"] = difference = training_difference(place)
+    facts["ok"] &= difference <= AGREE["bf16"]
+    return facts
+
+
+def without_dropout(architecture: str, width: int) -> BertPreConfig:
+    """A small model for rows of half its width."""
+    return BertPreConfig(
+        architecture=architecture, vocab_size=512, hidden_size=width, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=2 * width, max_position_embeddings=width // 2, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+
+
+def rows_of_all_lengths(config: BertPreConfig) -> dict[str, torch.Tensor]:
+    """Pairs of random ids, masked within their tokens: full rows, and others down to two tokens."""
+    longest = config.max_position_embeddings
+    batch = random_batch(8, longest, config.vocab_size, 0.15)
+    lengths = (torch.tensor([1.0, 0.0, 0.8, 0.2, 1.0, 0.1, 0.5, 0.6]) * longest).long().clamp(min=2)[:, None]
+    batch["attention_mask"] = (torch.arange(longest) < lengths).long()
+    batch["masked_positions"] %= lengths
+    return batch
+
+
+def loss_and_gradient(model: BertPreForPreTraining, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The loss of a batch, and the gradient of all weights in one vector; both in fp32."""
+    model.zero_grad()
+    loss = model(**batch).loss
+    loss.backward()
+    gradients = [weight.grad.flatten().float() for weight in model.parameters() if weight.grad is not None]
+    return loss.detach().float(), torch.cat(gradients)
+
+
+def training_difference(place: Place) -> float:
+    """The largest difference between the losses of ten steps on pairs in bf16, padded and not, compiled."""
+    settings = ["training.optimizer=adamw", "training.max_steps=10", "training.precision=bf16"]
+    chosen = batches.choose_unpadding if place.device.type == "cuda" else lambda *_: True  # forced on a CPU
+    losses = []
+    for name, choose in (("padded", lambda *_: False), ("unpadded", chosen)):
+        with mock.patch.object(batches, "choose_unpadding", choose):
+            losses.append([row["loss"] for row in train_rows(place.train(f"rows-{name}", *settings))])
+    return max(abs(one - other) for one, other in zip(*losses, strict=True))
+
+
 def train_rows(run: Path) -> list[Facts]:
     """The log lines of training."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -238,7 +306,7 @@ def train_rows(run: Path) -> list[Facts]:
 
 CHECKS = (
     machine, loss_falls, compiled_and_uncompiled_agree, resume_is_bit_identical, nan_is_survived,
-    checkpoint_is_restored, export_equals_stock,
+    checkpoint_is_restored, export_equals_stock, unpadded_agrees_with_padded,
 )  # fmt: skip
 
 

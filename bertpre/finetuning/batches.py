@@ -11,6 +11,7 @@ from bertpre.recipe import Finetune
 from bertpre.training.batches import StepBatch
 from bertpre.training.metrics import Batch
 from bertpre.training.micro_batches import sizes_to_try
+from bertpre.training.unpadding import unpadded
 
 LENGTH_MULTIPLE = 8  # bf16 matrix products are fastest at such sizes
 
@@ -18,15 +19,22 @@ LENGTH_MULTIPLE = 8  # bf16 matrix products are fastest at such sizes
 class TrainingBatches:
     """The batches of fine-tuning: texts of similar length together, in an order given by seed and epoch.
 
-    Each epoch begins with the pseudo-labelled examples, so that the true labels have the last word.
+    Each epoch begins with the pseudo-labelled examples, so that the true labels have the last word. `unpads` lets the
+    model leave padding out.
     """
 
     def __init__(
-        self, encoded: EncodedExamples, pad_token_id: int, settings: Finetune, accelerator: Accelerator, seed: int
+        self,
+        encoded: EncodedExamples,
+        pad_token_id: int,
+        settings: Finetune,
+        accelerator: Accelerator,
+        seed: int,
+        unpads: bool = False,
     ) -> None:
         self.encoded, self.lengths, self.pad_token_id = encoded, encoded.lengths, pad_token_id
         self.batch_size, self.max_length = settings.batch_size, settings.max_length
-        self.accelerator, self.seed = accelerator, seed
+        self.accelerator, self.seed, self.unpads = accelerator, seed, unpads
         self.planned: tuple[int, np.ndarray] | None = None
         parts = np.split(np.arange(len(self.lengths)), [encoded.num_pseudo_labelled])
         self.parts = [part for part in parts if len(part)]
@@ -82,4 +90,5 @@ class TrainingBatches:
         """The texts at `indices` as a batch."""
         longest = int(self.lengths[indices].max())
         length = min(self.max_length, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
-        return collate(self.encoded, indices, length, self.pad_token_id)
+        batch = collate(self.encoded, indices, length, self.pad_token_id)
+        return unpadded(batch) if self.unpads else batch

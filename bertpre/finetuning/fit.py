@@ -30,6 +30,7 @@ from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import MetricsLog, Tracker
 from bertpre.training.trainer import Trainer
+from bertpre.training.unpadding import choose_unpadding
 from bertpre.training.watches import SpikeWatch
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class FineTuning:
         head = last_layer(model) if task.kind == "regression" else None
         classifier = Classifier.of(self.recipe, model, tokenizer, task)
         encoded = self.encode(tokenizer)
-        data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, self.accelerator, seed)
+        dtype, device = choose_dtype(self.recipe.training.precision, self.accelerator.device), self.accelerator.device
+        unpads = choose_unpadding(model.config, dtype, device)
+        data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, self.accelerator, seed, unpads)
         best = None
         if self.validation is not None:
             measure = partial(classifier.measure, classifier.encode(self.validation), self.accelerator)

@@ -5,7 +5,8 @@ Each module's docstring ends with the shape it returns. Attributes have the name
 their weights, odd ones such as `attention.self`, `LayerNorm` or `Wqkv` too, because state-dict keys are made of them.
 
 `read_positions` (B, R) is given to the last layer, where only some of its states are read. It computes keys and values
-of all positions, and everything else at these: its shape is (B, R, E), its queries are (B, H, R, D).
+of all positions, and everything else at these: its shape is (B, R, E), its queries are (B, H, R, D). `read_rows` are
+then the arguments of its attention that differ from the other layers'.
 
 This file and its siblings need only torch, transformers and each other, because saving a model with custom code copies
 these files alone.
@@ -21,6 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_bertpre import BertPreConfig
 from .dropout_bertpre import Dropout, drop
+from .rows_bertpre import attention_of_rows
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -67,9 +69,14 @@ def eager_attention(
 def run_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
 ) -> tuple[Tensor, Tensor | None]:
-    """Run the configured kernel on (B, H, S, D); returns the joined heads (B, S, E) and the weights, if it has them."""
-    config = module.config
-    attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(config._attn_implementation, eager_attention)
+    """Run the configured kernel on (B, H, S, D); returns the joined heads (B, S, E) and the weights, if it has them.
+
+    Where the arguments say that rows stand one after the other, eager and sdpa give way to a kernel that knows these.
+    """
+    config, kernel = module.config, module.config._attn_implementation
+    attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(kernel, eager_attention)
+    if kwargs.get("cu_seq_lens_k") is not None and kernel in ("eager", "sdpa", "flex_attention"):
+        attend = attention_of_rows
     dropout = config.attention_probs_dropout_prob if module.training else 0.0
     scaling = config.head_dim**-0.5
     mixed, weights = attend(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
@@ -91,9 +98,6 @@ class BertEmbeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inputs_embeds: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
-        length, longest = inputs_embeds.shape[1], self.position_embeddings.num_embeddings
-        if length > longest:
-            raise ValueError(f"a sequence of {length} tokens exceeds max_position_embeddings={longest}")
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(position_ids)
         embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
@@ -178,12 +182,13 @@ class BertEncoder(nn.Module):
         mask: Tensor | None,
         position_ids: Tensor,
         read_positions: Tensor | None = None,
+        read_rows: dict[str, object] | None = None,
         **kwargs: object,
     ) -> Tensor:
         *lower, last = self.layer
         for layer in lower:
             hidden_states = layer(hidden_states, mask, **kwargs)
-        return last(hidden_states, mask, read_positions, **kwargs)
+        return last(hidden_states, mask, read_positions, **(kwargs | (read_rows or {})))
 
 
 # ---- architecture "modern": Warner et al. 2024 (ModernBERT), with full attention in every layer ----------------------
@@ -328,13 +333,14 @@ class ModernEncoder(nn.Module):
         mask: Tensor | None,
         position_ids: Tensor,
         read_positions: Tensor | None = None,
+        read_rows: dict[str, object] | None = None,
         **kwargs: object,
     ) -> Tensor:
         rotation = rotary_rotation(self.config, position_ids)
         *lower, last = self.layer
         for layer in lower:
             hidden_states = layer(hidden_states, mask, rotation, **kwargs)
-        return self.final_norm(last(hidden_states, mask, rotation, read_positions, **kwargs))
+        return self.final_norm(last(hidden_states, mask, rotation, read_positions, **(kwargs | (read_rows or {}))))
 
 
 # ---- both architectures: one vector per sequence ---------------------------------------------------------------------

@@ -47,6 +47,7 @@ from .layers_bertpre import (
     is_watched,
     mean_pool,
 )
+from .rows_bertpre import encode_tokens, encode_unpadded, take_tokens
 
 IGNORE_INDEX = -100  # the label of a position without a target
 CACHED_LOGITS = 1 << 18  # computed on at a time in the loss: 1 MB in fp32, often a core's second cache
@@ -138,6 +139,9 @@ class BertPreModel(BertPrePreTrainedModel):
         inputs_embeds: Tensor | None = None,
         read_positions: Tensor | None = None,
         pooled: bool = True,
+        token_index: Tensor | None = None,
+        token_slots: Tensor | None = None,
+        row_bounds: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BertPreModelOutput:
         """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and pooled ones (B, E).
@@ -145,24 +149,40 @@ class BertPreModel(BertPrePreTrainedModel):
         `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), used unchanged; or None, which is
         faster, when no row is padded. With flash attention no layer computes padding, and the hidden states there are
         0, unless `output_hidden_states` asks for all layers. Transformers' arguments for packed rows (`cu_seq_lens_q`
-        and its siblings) reach that kernel unchanged.
+        and its siblings) reach that kernel unchanged; eager, sdpa and flex attention give way to `attention_of_rows`.
 
         `read_positions` (B, R) are the only positions whose last hidden states the caller reads, as `read_states`
         (B, R, E); `pooled` says whether the pooled states are read too. Where nothing else can be seen, the last layer
-        then leaves out the other positions, and `last_hidden_state` is None. Raises ValueError unless exactly one of
-        ids and embeddings is given.
+        then leaves out the other positions, and `last_hidden_state` is None.
+
+        `token_index` (T,), `token_slots` (B, S) and `row_bounds` (N + 1,) let no layer compute padding, at shapes that
+        do not depend on the rows' lengths: `unpadded` of bertpre/training/unpadding.py makes and explains them. States
+        at padding are then those of other positions, and recorded ones are (1, T, E).
+
+        Raises ValueError unless exactly one of ids and embeddings is given, and where a row is too long for "bert".
         """
-        if (input_ids is None) == (inputs_embeds is None):
+        given = [each for each in (input_ids, inputs_embeds) if each is not None]
+        if len(given) != 1:
             raise ValueError("give exactly one of input_ids and inputs_embeds")
+        rows, length, longest = given[0], given[0].shape[1], self.config.max_position_embeddings
+        if self.config.architecture == "bert" and length > longest:
+            raise ValueError(f"a sequence of {length} tokens exceeds max_position_embeddings={longest}")
+        if position_ids is None:
+            position_ids = torch.arange(length, device=rows.device).unsqueeze(0)  # (1, S)
+        if token_index is not None:
+            inputs = (input_ids, token_type_ids, position_ids.expand(rows.shape[:2]), inputs_embeds)
+            input_ids, token_type_ids, position_ids, inputs_embeds = take_tokens(inputs, token_index)
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
-        if position_ids is None:
-            position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device).unsqueeze(0)  # (1, S)
         hidden_states = self.embeddings(inputs_embeds, token_type_ids, position_ids)
         needed = self._positions_needed(read_positions, pooled, attention_mask, **kwargs)
         is_padding_mask = attention_mask is not None and attention_mask.ndim == 2
-        if is_padding_mask and is_flash_attention_requested(self.config) and not kwargs.get("output_hidden_states"):
-            hidden_states = self._encode_unpadded(hidden_states, attention_mask, position_ids, **kwargs)
+        if token_index is not None:
+            assert token_slots is not None and row_bounds is not None  # they come together
+            places = (position_ids, token_slots, row_bounds, needed)
+            hidden_states = encode_tokens(self.encoder, hidden_states, *places, **kwargs)
+        elif is_padding_mask and is_flash_attention_requested(self.config) and not kwargs.get("output_hidden_states"):
+            hidden_states = encode_unpadded(self.encoder, hidden_states, attention_mask, position_ids, **kwargs)
         else:
             mask = self._kernel_mask(attention_mask, hidden_states)
             hidden_states = self.encoder(hidden_states, mask, position_ids, needed, **kwargs)
@@ -190,25 +210,11 @@ class BertPreModel(BertPrePreTrainedModel):
             or any(kwargs.get(name, getattr(self.config, name, False)) for name in recorded)
             or is_watched(self.encoder)
         )
-        # A mask of (B, 1, S, S) has a row for each query, and flash attention packs rows that are all queries.
-        has_row_per_query = attention_mask is not None and attention_mask.ndim != 2
+        # A mask of (B, 1, S, S) has a row for each query, and so do rows that the caller or flash attention has packed.
+        has_row_per_query = (attention_mask is not None and attention_mask.ndim != 2) or "cu_seq_lens_q" in kwargs
         if others_are_seen or has_row_per_query or self.config._attn_implementation not in ("eager", "sdpa"):
             return None
         return read_positions if pooler is None else F.pad(read_positions, (1, 0))
-
-    def _encode_unpadded(
-        self, hidden_states: Tensor, attention_mask: Tensor, position_ids: Tensor, **kwargs: object
-    ) -> Tensor:
-        # The N tokens of all rows become one row; the kernel attends only between the bounds of an original row.
-        is_token = attention_mask.bool()  # (B, S)
-        lengths = is_token.sum(dim=1, dtype=torch.int32)  # (B,)
-        bounds, longest = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)), int(lengths.max())  # (B + 1,)
-        rows = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
-        positions = position_ids.expand_as(is_token)[is_token].unsqueeze(0)  # (1, N)
-        tokens = self.encoder(hidden_states[is_token].unsqueeze(0), None, positions, **rows, **kwargs)  # (1, N, E)
-        padded = tokens.new_zeros(hidden_states.shape)  # (B, S, E)
-        padded[is_token] = tokens[0]
-        return padded
 
     def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
         # Given a padding mask, transformers' helper tests whether anything is padded, and the CPU waits for the GPU's

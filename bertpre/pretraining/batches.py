@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from accelerate import Accelerator, DistributedType
 
 from bertpre.data.ahead import planned_ahead
@@ -18,11 +19,14 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
 from bertpre.data.store import Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
+from bertpre.pretraining.model import build_config
 from bertpre.recipe import Phase, Recipe
+from bertpre.runtime import choose_dtype
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.intervals import wilson_interval
 from bertpre.training.metrics import Batch
 from bertpre.training.micro_batches import sizes_to_try
+from bertpre.training.unpadding import choose_unpadding, unpadded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,6 +44,7 @@ class PhaseBatches:
     choices: Sequence[int]  # of micro-batch sizes
     end: float  # share of the training after which the next phase begins
     has_pairs: bool
+    unpads: bool = False  # lets the model leave padding out
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Masked micro-batches, without what the model does better without.
@@ -52,11 +57,19 @@ class PhaseBatches:
         left_out += [] if self.has_pairs else ["next_sentence_label"]
         for group in in_batches(examples, self.micro_batch_size):
             batch = self.collator(group, masked_lm_prob)
-            yield {name: value for name, value in batch.items() if name not in left_out}
+            kept = {name: value for name, value in batch.items() if name not in left_out}
+            yield unpadded(kept) if self.unpads else kept
+
+    def first(self, rows: int) -> Batch:
+        """The first examples as one micro-batch."""
+        return next(replace(self, micro_batch_size=rows).micro_batches(self.dataset.take(Position(), rows)[0]))
 
     def sample(self, rows: int) -> Batch:
-        """The first examples as one micro-batch; all of a phase have the same length."""
-        return next(replace(self, micro_batch_size=rows).micro_batches(self.dataset.take(Position(), rows)[0]))
+        """A micro-batch that takes as much memory as any: all of a phase have the same length."""
+        batch = dict(replace(self, unpads=False).first(rows))
+        if not self.unpads or "attention_mask" not in batch:
+            return batch
+        return unpadded(batch | {"attention_mask": torch.ones_like(batch["attention_mask"])})
 
 
 class PretrainingData:
@@ -116,8 +129,8 @@ class PretrainingData:
         }
 
     def largest(self) -> list[Batch]:
-        """A micro-batch of each phase."""
-        return [phase.sample(phase.micro_batch_size) for phase in self.phases]
+        """A micro-batch of each phase, whose program is one that the training will use."""
+        return [phase.first(phase.micro_batch_size) for phase in self.phases]
 
     @property
     def shapes(self) -> list[PhaseBatches]:
@@ -136,7 +149,7 @@ class PretrainingData:
     def validation_batches(self) -> Iterator[Batch]:
         """This process's share of the validation pairs on the device, with the same masks every time."""
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
-        for batch in replace(self.phases[0], dataset=self.held_out).micro_batches(mine):
+        for batch in replace(self.phases[0], dataset=self.held_out, unpads=False).micro_batches(mine):
             yield to_device(batch, self.accelerator.device)
 
 
@@ -156,7 +169,9 @@ def build_phase(
     choices = sizes_to_try(micro, accelerator) if phase.micro_batch_size == "auto" else [micro]
     dataset = pair_dataset(recipe, tokenizer, phase, shards)
     collator = build_collator(recipe, tokenizer, phase)
-    return PhaseBatches(phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe))
+    device = accelerator.device
+    unpads = choose_unpadding(build_config(recipe, tokenizer), choose_dtype(training.precision, device), device)
+    return PhaseBatches(phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe), unpads)
 
 
 def build_collator(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:

@@ -39,6 +39,7 @@ runpy.run_path("benchmarks/gpu_checks.py", run_name="__main__")
         "nan_is_survived",
         "checkpoint_is_restored",
         "export_equals_stock",
+        "unpadded_agrees_with_padded",
     ]
 
 

@@ -126,11 +126,12 @@ def test_initial_weights_follow_the_published_table(architecture: str) -> None:
             assert not modern or weight.abs().max() <= 2 * expected / cut, name
 
 
-def test_custom_code_is_four_files_that_do_not_import_bertpre(architecture: str, tmp_path: Path) -> None:
+def test_custom_code_is_five_files_that_do_not_import_bertpre(architecture: str, tmp_path: Path) -> None:
     BertPreForMaskedLM(tiny_config(architecture)).save_pretrained(tmp_path)
     copied = {path.name: path.read_text() for path in tmp_path.glob("*.py")}
     assert set(copied) == {
         "configuration_bertpre.py", "dropout_bertpre.py", "layers_bertpre.py", "modeling_bertpre.py",
+        "rows_bertpre.py",
     }  # fmt: skip
     allowed = {"torch", "transformers", "huggingface_hub", "math", "dataclasses", "collections", "typing"}
     for name, text in copied.items():
