@@ -122,10 +122,10 @@ def part_of(text: str) -> str:
     return list(PARTS)[int(np.searchsorted(limits, drawn(text, "part"), side="right"))]
 
 
-def build_data(wikipedia: str, folder: Path) -> None:
-    """Write the pretraining text and the parts of task `article`."""
+def build_data(wikipedia: str, folder: Path, name: str | None = "20231101.en") -> None:
+    """Write the pretraining text and the parts of task `article`; `name` is the configuration of the data set."""
     articles: dict[str, list[str]] = {"pretraining": [], **{part: [] for part in PARTS}}
-    for document in read_documents(wikipedia, name="20231101.en", split="train"):
+    for document in read_documents(wikipedia, name=name, split="train"):
         articles[part_of(document.text)].append(document.text)
     task = folder / "tasks" / "article"
     task.mkdir(parents=True, exist_ok=True)
