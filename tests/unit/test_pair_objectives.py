@@ -46,14 +46,15 @@ def test_a_passage_occurs_once_and_its_label_is_true() -> None:
 
 
 def test_texts_of_different_articles_are_as_alike_in_length_as_those_of_one() -> None:
-    plain = [article(f"Alph{number}x").replace("many ", "") for number in range(300)]
-    rows = article_pairs(
-        [text.replace("old", "old " * (1 + number % 6)) for number, text in enumerate(plain)], random.Random(0)
-    )
+    generator, articles = random.Random(0), []
+    for number in range(300):
+        words = [15 + 5 * (number % 5) + generator.randrange(4) for _ in range(9)]
+        articles.append("\n".join(f"The river Alph{number}x rose" + " past" * count + " it." for count in words))
+    rows = article_pairs(articles, random.Random(0))
     for label in ("same", "other"):
         differences = [abs(len(row["text"]) - len(row["text_pair"])) for row in rows if row["label"] == label]
         assert len(differences) > 200
-        assert sum(difference < 12 for difference in differences) > 0.95 * len(differences)
+        assert sum(difference < 25 for difference in differences) > 0.95 * len(differences)
 
 
 def test_two_pairs_of_one_article_are_not_exchanged() -> None:
