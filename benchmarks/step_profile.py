@@ -83,7 +83,7 @@ def main(shape: str) -> None:
     unprofiled = seconds_of(step, STEPS, device)
     activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     # The first steps under the profiler take memory that the heap has not had yet, and wait until it is cleared.
-    with profile(activities=activities, schedule=schedule(wait=0, warmup=STEPS, active=STEPS)) as profiler:
+    with profile(activities=activities, schedule=schedule(wait=0, warmup=STEPS, active=STEPS, repeat=1)) as profiler:
         for _ in range(2 * STEPS):
             seconds_of(step, 1, device)
             profiler.step()

@@ -43,6 +43,15 @@ runpy.run_path("benchmarks/gpu_checks.py", run_name="__main__")
     ]
 
 
+def test_the_profile_shares_out_the_time_of_a_step() -> None:
+    command = [sys.executable, "benchmarks/step_profile.py", "tiny"]
+    done = run_process(command, TORCHDYNAMO_DISABLE="1", PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    shares = json.loads(done.stdout)["shares"]
+    assert abs(sum(shares.values()) - 1) < 0.01
+    assert shares["matrix products"] > 0
+
+
 def test_every_case_of_the_ablation_does_a_step() -> None:
     program = """
 import sys
