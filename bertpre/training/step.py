@@ -164,8 +164,8 @@ def parts_to_compile(model: nn.Module) -> list[nn.Module]:
 
     The layers share their programs. A CPU compiles these in 0.62 of the time; a step takes 0.87 to 1.03 of the time
     (benchmarks/startup.py), with lengths that change 0.54 to 0.92 (benchmarks/finetune_step.py). What lies around them
-    stays uncompiled. On GPUs this has not been measured. Sharded weights are gathered before each layer, so no program could
-    span two of them.
+    stays uncompiled. On GPUs this has not been measured. Sharded weights are gathered before each layer, so no program
+    could span two of them.
     """
     layers, on_cpu = layers_of(model), next(model.parameters()).device.type == "cpu"
     return layers if layers and (on_cpu or is_sharded(model)) else [model]
