@@ -31,7 +31,7 @@ from bertpre.training.optimizer import build_optimizers
 from bertpre.training.step import Arithmetic, TrainingStep
 
 GROUPS = {  # what the profiler's names contain
-    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "gemm", "nvjet", "cutlass", "xmma"),
+    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "gemm", "nvjet", "cutlass", "xmma"),
     "attention kernels": ("flash", "fmha", "efficient_attention", "mha_"),
     "loss over the vocabulary": ("log_softmax", "nll_loss"),
     "attention's softmax, with its dropout": ("softmax",),
