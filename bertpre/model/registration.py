@@ -11,7 +11,9 @@ REGISTERED_BY = {  # modules of Auto classes, and ours that register with them w
     "transformers.models.auto.configuration_auto": "bertpre.model.configuration_bertpre",
     "transformers.models.auto.modeling_auto": "bertpre.model.modeling_bertpre",
 }
-LAYERS = "transformers.modeling_layers"  # ours need it; it imports the Auto classes itself, before it is complete
+# Registration waits while one of these is being imported: transformers' imports the Auto classes itself before it is
+# complete, and ours imports transformers', while what registers needs both.
+LAYERS = ("transformers.modeling_layers", "bertpre.model.layers_bertpre")
 
 
 def register_classes() -> None:
@@ -29,7 +31,7 @@ class RegistersAfterImport(MetaPathFinder):
         self.running: set[str] = set()  # of these modules, those that are being imported
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in (*REGISTERED_BY, LAYERS):
+        if name not in (*REGISTERED_BY, *LAYERS):
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
@@ -50,5 +52,5 @@ class RegistersAfterImport(MetaPathFinder):
     def register(self) -> None:
         """Import our modules whose Auto classes are complete, unless they have to wait for LAYERS."""
         for auto_module, module in REGISTERED_BY.items():
-            if auto_module in sys.modules and not self.running & {auto_module, LAYERS}:
+            if auto_module in sys.modules and not self.running & {auto_module, *LAYERS}:
                 import_module(module)

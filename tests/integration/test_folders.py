@@ -254,11 +254,17 @@ def test_missing_weights_are_an_error_though_nothing_is_reported(
     assert not (tmp_path / "export").exists()
 
 
-@pytest.mark.parametrize("first", ["modeling_layers", "models.bert.modeling_bert", "models.auto.modeling_auto"])
-def test_any_module_of_transformers_can_be_imported_after_bertpre(first: str) -> None:
+FIRST = [
+    *(f"transformers.{name}" for name in ("modeling_layers", "models.bert.modeling_bert", "models.auto.modeling_auto")),
+    "bertpre.model.layers_bertpre",  # a layer alone, as in a notebook
+]
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_any_module_of_transformers_or_ours_can_be_imported_after_bertpre(first: str) -> None:
     code = f"""
 import bertpre
-import transformers.{first}
+import {first}
 from transformers import AutoConfig, AutoModelForMaskedLM
 print(type(AutoModelForMaskedLM.from_config(AutoConfig.for_model("bertpre"))).__name__)
 """
