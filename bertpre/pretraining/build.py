@@ -52,6 +52,8 @@ def build_pretraining_trainer(
     training, objective = recipe.training, PretrainingObjective(has_pairs(recipe))
     if not has_pairs(recipe):
         freeze_pair_head(model)
+    if training.initial_attention == "neighbours":
+        model.bert.embeddings.position_embeddings.requires_grad_(requires_grad=False)
     place_model(model, accelerator, dtype)
     evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype, load_tokenizer(folder / "tokenizer"))
     return Trainer(

@@ -9,6 +9,7 @@ from bertpre.files import refuse_unknown_model
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.conversion import load_for_pretraining
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
+from bertpre.pretraining.neighbours import attend_to_neighbours
 from bertpre.recipe import Recipe
 from bertpre.run_directory import model_of
 
@@ -35,7 +36,10 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     """
     config, source = build_config(recipe, tokenizer), recipe.training.init
     if source is None:
-        return BertPreForPreTraining(config)
+        model = BertPreForPreTraining(config)
+        if recipe.training.initial_attention == "neighbours":
+            attend_to_neighbours(model)
+        return model
     refuse_unknown_model(model_of(source), "training.init")
     try:
         known = load_for_pretraining(model_of(source))

@@ -44,7 +44,8 @@ class PlateauWatch:
         if self.architecture == "bert":
             causes.insert(
                 1,
-                "post-LN with AdamW leaves it late: try model.architecture=modern with training.optimizer=muon",
+                "learned positions leave it late: try training.initial_attention=neighbours, or "
+                "model.architecture=modern, with training.optimizer=muon",
             )
         listed = "".join(f"\n  {number}. {cause}" for number, cause in enumerate(causes, start=1))
         return (

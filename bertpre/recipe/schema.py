@@ -178,6 +178,8 @@ class Training(Section):
 
     init: str | None = None
     """Start from this model: a run directory, folder or Hub id (bertpre, bert or modernbert). null: from scratch."""
+    initial_attention: Literal["random", "neighbours"] = "random"
+    """neighbours: heads of `bert` begin by attending to the tokens beside them; the loss leaves its plateau earlier."""
     max_steps: Count | None = None
     """Maximum number of optimizer steps. Training ends at the first limit reached: steps, tokens or budget."""
     max_tokens: Count | None = None
@@ -498,6 +500,11 @@ class Recipe(Section):
         """Raise ValueError for a model whose sizes do not fit each other or its use."""
         model, tuned = self.model, self.finetune
         modern, width = model.architecture == "modern", model.hidden_size / model.num_attention_heads
+        if self.training.initial_attention == "neighbours" and (modern or self.training.init):
+            raise ValueError(
+                "training.initial_attention: neighbours is for model.architecture bert from scratch; modern's rotary "
+                "positions do not need it, and training.init brings its own weights"
+            )
         lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
         if tuned is not None and tuned.uses_recipe_model:
             lengths["finetune"] = tuned.max_length

@@ -72,3 +72,17 @@ def test_without_pairs_the_weights_without_a_loss_stay_as_they_were(
     heads = {name for name in after if name.startswith(("bert.pooler.", "cls.seq_relationship."))}
     assert len(heads) == 4
     assert equal - {"bert.embeddings.second_segment"} == heads  # that vector has no loss either, and no decay
+
+
+def test_heads_that_begin_with_neighbours_keep_the_positions_and_train_the_rest(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    settings = ["model.architecture=bert", "training.initial_attention=neighbours", f"output_dir={tmp_path / 'run'}"]
+    recipe = load_recipe(str(tiny_recipe), settings)
+    prepare(recipe)
+    pretrain(recipe)
+    torch.manual_seed(recipe.seed)
+    before = initial_model(recipe, load_tokenizer(tmp_path / "run" / "tokenizer")).named_parameters()
+    after = load_file(tmp_path / "run" / "checkpoints" / "step-00000010" / "model.safetensors")
+    equal = {name for name, weight in before if torch.equal(weight, after[name])}
+    assert equal == {"bert.embeddings.position_embeddings.weight"}

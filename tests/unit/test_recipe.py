@@ -83,6 +83,10 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("model.hidden_size=100", "model.hidden_size: must be a multiple of model.num_attention_heads"),
         ("model={architecture: modern, hidden_size: 36}", "must be even"),
         ("model.hidden_dropout_prob=1.0", "model.hidden_dropout_prob: Input should be less than 1"),
+        (
+            "training={max_steps: 5, init: x, initial_attention: neighbours}",
+            "training.initial_attention: neighbours is for model.architecture bert from scratch",
+        ),
         ("finetune.pooling=mean", "finetune.pooling: mean needs model.architecture modern"),
         ("pairs.validation_fraction=0.5", "pairs.validation_fraction"),
         ("seed=-1", "seed"),
@@ -110,6 +114,12 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
 def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]") + "finetune: {path: sample}\n"
     assert words in mistake(tmp_path, text, override)
+
+
+def test_only_bert_can_begin_by_attending_to_neighbours(tmp_path: Path) -> None:
+    text = MINIMAL.replace("max_steps: 5", "max_steps: 5, initial_attention: neighbours")
+    assert load(tmp_path, text).training.initial_attention == "neighbours"
+    assert "training.initial_attention: neighbours is for" in mistake(tmp_path, text, "model.architecture=modern")
 
 
 def test_a_missing_key_says_how_to_give_it(tmp_path: Path) -> None:
