@@ -28,8 +28,8 @@ def attend_to_neighbours(model: BertPreForPreTraining) -> None:
     basis = wave_basis(config.hidden_size)  # (E / 2, 2, E)
     frequencies, fast = wave_frequencies(len(basis))
     turns = torch.arange(len(embeddings.weight)).unsqueeze(1) * frequencies  # (P, E / 2)
-    waves = turns.cos().unsqueeze(-1) * basis[:, 0] + turns.sin().unsqueeze(-1) * basis[:, 1]  # (P, E / 2, E)
-    embeddings.weight.copy_(waves.sum(1) * config.initializer_range * math.sqrt(2))
+    points = torch.stack((turns.cos(), turns.sin()), -1).flatten(1)  # (P, E)
+    embeddings.weight.copy_(points @ basis.flatten(0, 1) * config.initializer_range * math.sqrt(2))
     attention, count = model.bert.encoder.layer[0].attention.self, config.head_dim // 2
     scale = math.sqrt(SHARPNESS * math.sqrt(config.head_dim) / max(1, count))
     for head in range(config.num_attention_heads):

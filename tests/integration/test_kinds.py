@@ -77,12 +77,17 @@ def test_without_pairs_the_weights_without_a_loss_stay_as_they_were(
 def test_heads_that_begin_with_neighbours_keep_the_positions_and_train_the_rest(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
-    settings = ["model.architecture=bert", "training.initial_attention=neighbours", f"output_dir={tmp_path / 'run'}"]
+    settings = ["model.architecture=bert", f"output_dir={tmp_path / 'run'}", "training.initial_attention=neighbours"]
     recipe = load_recipe(str(tiny_recipe), settings)
     prepare(recipe)
     pretrain(recipe)
-    torch.manual_seed(recipe.seed)
-    before = initial_model(recipe, load_tokenizer(tmp_path / "run" / "tokenizer")).named_parameters()
+    tokenizer = load_tokenizer(tmp_path / "run" / "tokenizer")
+    first = []
+    for known in (recipe, load_recipe(str(tiny_recipe), settings[:-1])):
+        torch.manual_seed(recipe.seed)
+        first.append(initial_model(known, tokenizer).state_dict())
+    neighbours, random = first
+    positions = "bert.embeddings.position_embeddings.weight"
+    assert not torch.equal(neighbours[positions], random[positions])
     after = load_file(tmp_path / "run" / "checkpoints" / "step-00000010" / "model.safetensors")
-    equal = {name for name, weight in before if torch.equal(weight, after[name])}
-    assert equal == {"bert.embeddings.position_embeddings.weight"}
+    assert {name for name, weight in after.items() if torch.equal(weight, neighbours[name])} == {positions}
