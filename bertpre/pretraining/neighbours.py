@@ -12,6 +12,7 @@ from torch import Tensor
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 
 OFFSETS = (-1, 1, -2, 2)  # the neighbours to which the heads of the first layer attend, in turn
+AMPLITUDE = 2.0  # standard deviation of the positions, in `initializer_range`: of a token, they are then two thirds
 SHARPNESS = 16.0  # the attention score of the neighbour, if a token were its position alone
 
 
@@ -21,15 +22,15 @@ def attend_to_neighbours(model: BertPreForPreTraining) -> None:
 
     A position is E / 2 points on a circle, each turning at its own frequency, in a random basis. Keys read some of the
     points; queries read the same, turned by the head's offset d. The score of position i for j is then a sum of
-    cos(f (i + d - j)), which is largest at j = i + d. The standard deviation stays `initializer_range`. The loop leaves
-    the positions unchanged: Adam's first steps, mostly noise, would erase the waves.
+    cos(f (i + d - j)), which is largest at j = i + d. The loop leaves the positions unchanged: Adam's first steps,
+    mostly noise, would erase the waves.
     """
     config, embeddings = model.config, model.bert.embeddings.position_embeddings
     basis = wave_basis(config.hidden_size)  # (E / 2, 2, E)
     frequencies, fast = wave_frequencies(len(basis))
     turns = torch.arange(len(embeddings.weight)).unsqueeze(1) * frequencies  # (P, E / 2)
-    points = torch.stack((turns.cos(), turns.sin()), -1).flatten(1)  # (P, E)
-    embeddings.weight.copy_(points @ basis.flatten(0, 1) * config.initializer_range * math.sqrt(2))
+    points = torch.stack((turns.cos(), turns.sin()), -1).flatten(1) * math.sqrt(2)  # (P, E), standard deviation 1
+    embeddings.weight.copy_(points @ basis.flatten(0, 1) * AMPLITUDE * config.initializer_range)
     attention, count = model.bert.encoder.layer[0].attention.self, config.head_dim // 2
     scale = math.sqrt(SHARPNESS * math.sqrt(config.head_dim) / max(1, count))
     for head in range(config.num_attention_heads):

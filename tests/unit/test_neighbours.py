@@ -48,7 +48,7 @@ def test_only_positions_and_the_first_queries_and_keys_change() -> None:
     first = "bert.encoder.layer.0.attention.self."
     positions = "bert.embeddings.position_embeddings.weight"
     assert changed == {positions, f"{first}query.weight", f"{first}key.weight"}
-    assert model.state_dict()[positions].std().item() == pytest.approx(0.02, rel=0.05)
+    assert model.state_dict()[positions].std().item() == pytest.approx(0.04, rel=0.05)
 
 
 def test_the_seed_decides() -> None:
