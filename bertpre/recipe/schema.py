@@ -179,7 +179,7 @@ class Training(Section):
     init: str | None = None
     """Start from this model: a run directory, folder or Hub id (bertpre, bert or modernbert). null: from scratch."""
     initial_attention: Literal["random", "neighbours"] = "random"
-    """neighbours: heads of `bert` begin by attending to the tokens beside them; the loss leaves its plateau earlier."""
+    """neighbours: heads of `bert` first attend to the tokens beside them; with muon the loss then falls earlier."""
     max_steps: Count | None = None
     """Maximum number of optimizer steps. Training ends at the first limit reached: steps, tokens or budget."""
     max_tokens: Count | None = None
