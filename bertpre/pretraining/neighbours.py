@@ -22,8 +22,8 @@ def attend_to_neighbours(model: BertPreForPreTraining) -> None:
 
     A position is E / 2 points on a circle, each turning at its own frequency, in a random basis. Keys read some of the
     points; queries read the same, turned by the head's offset d. The score of position i for j is then a sum of
-    cos(f (i + d - j)), which is largest at j = i + d. The loop leaves the positions unchanged: Adam's first steps,
-    mostly noise, would erase the waves.
+    cos(f (i + d - j)), which is largest at j = i + d. Training leaves the positions unchanged: at the
+    full rate the first steps, mostly noise, seem to erase the waves (docs/experiments.md, 2026-11-25).
     """
     config, embeddings = model.config, model.bert.embeddings.position_embeddings
     basis = wave_basis(config.hidden_size)  # (E / 2, 2, E)
