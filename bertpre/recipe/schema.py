@@ -502,8 +502,8 @@ class Recipe(Section):
         modern, width = model.architecture == "modern", model.hidden_size / model.num_attention_heads
         if self.training.initial_attention == "neighbours" and (modern or self.training.init):
             raise ValueError(
-                "training.initial_attention: neighbours is for model.architecture bert from scratch; modern's rotary "
-                "positions do not need it, and training.init brings its own weights"
+                "training.initial_attention: neighbours is for model.architecture bert from scratch; set it to random "
+                "for modern, whose rotary positions do not need it, and with training.init, which brings its own weights"
             )
         lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
         if tuned is not None and tuned.uses_recipe_model:
