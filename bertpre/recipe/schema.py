@@ -503,7 +503,7 @@ class Recipe(Section):
         if self.training.initial_attention == "neighbours" and (modern or self.training.init):
             raise ValueError(
                 "training.initial_attention: neighbours is for model.architecture bert from scratch; set it to random "
-                "for modern, whose rotary positions do not need it, and with training.init, which brings its own weights"
+                "for modern, which has rotary positions, and with training.init, which brings its own weights"
             )
         lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
         if tuned is not None and tuned.uses_recipe_model:
