@@ -309,9 +309,8 @@ def load_folder(
     """One split of a folder: as `datasets` reads it, or by content where it knows no file's ending."""
     from datasets import load_dataset, load_dataset_builder
 
-    by: dict[str, Any] = {} if text_unit == "line" else {"sample_by": text_unit}
     try:
-        found = load_dataset_builder(str(folder), name, **by).config.data_files or {}
+        found = load_dataset_builder(str(folder), name).config.data_files or {}
     except FileNotFoundError:
         found = {}
     files = [file for files in found.values() for file in files]
@@ -326,9 +325,8 @@ def load_folder(
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if by_content or endings == {".txt"} or endings == {".parquet"}:
         return load_files(list(found[split]), str(folder), text_unit, key)
-    if {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}:
-        by |= CSV_OPTIONS
-    return load_dataset(str(folder), name, split=split, streaming=True, **by)
+    is_csv = {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}
+    return load_dataset(str(folder), name, split=split, streaming=True, **(CSV_OPTIONS if is_csv else {}))
 
 
 def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:

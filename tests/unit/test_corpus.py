@@ -82,6 +82,13 @@ def test_a_text_file_is_split_into_lines_paragraphs_or_not_at_all(unit: str, tex
     assert [document.text for document in in_folder] == read
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv", ".tsv"])
+def test_the_unit_of_text_files_does_not_concern_others(suffix: str, tmp_path: Path) -> None:
+    write(tmp_path / f"train{suffix}")
+    read = read_documents(str(tmp_path), text_unit="document")
+    assert [document.text for document in read] == TABLE["text"].tolist()
+
+
 def test_a_pattern_gives_its_files_in_order(tmp_path: Path) -> None:
     for number in (2, 10, 1):
         (tmp_path / f"{number:02d}").mkdir()
