@@ -182,7 +182,7 @@ launched("pretrain")
 """
 
 
-@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+@pytest.mark.parametrize("launcher", ["accelerate", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_sigterms_to_all_processes_and_their_launcher_save(launcher: str, tiny_run: Path, tmp_path: Path) -> None:
     target, script = copy_run(tiny_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
     script.write_text(LONG_STEP)

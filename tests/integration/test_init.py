@@ -12,7 +12,7 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
-from tests.helpers import run_cli
+from tests.helpers import run_here
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 LONGEST = {"max_position_embeddings": 128}
@@ -51,8 +51,7 @@ def test_pretraining_may_start_from_a_runs_own_model(tiny_run: Path, tmp_path: P
     overrides = [f"training.init={tiny_run / 'model'}", f"tokenizer.path={tiny_run / 'model'}", "training.max_steps=1"]
     overrides += ["training.learning_rate=1e-12", f"output_dir={tmp_path / 'run'}"]
     for verb in ("prepare", "pretrain"):
-        done = run_cli(verb, tiny_run / "recipe.yaml", *overrides)
-        assert done.returncode == 0, done.stderr
+        assert run_here(verb, tiny_run / "recipe.yaml", *overrides) == 0
     before, after = (
         initial_model(load_recipe(str(tiny_run / "recipe.yaml"), [f"training.init={folder / 'model'}"]),
                       load_tokenizer(tiny_run / "tokenizer"))
