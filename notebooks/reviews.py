@@ -9,7 +9,7 @@ def load_reviews(count: int, split: str = "train", seed: int = 0) -> tuple[list[
     """`count` texts drawn at random, their labels (1: praise), and the name of the corpus.
 
     The folder in the environment variable IMDB is read first, then the Hub's stanfordnlp/imdb. Without either the
-    texts come from the corpus that a program has written for bertpre's quickstart: easier than real reviews.
+    texts come from the corpus that a program has written for bertpre's quickstart.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")  # without ipywidgets, which draw progress bars
