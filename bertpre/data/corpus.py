@@ -3,21 +3,23 @@
 import glob
 import logging
 import re
+import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bertpre.data import sample
 from bertpre.data.formats import BINARY, EMPTY, JSON_LINES, TEXT, WIKI, WIKI_DUMP, WikiArticles, advised_unit, recognize
+from bertpre.data.tables import Columns, CsvFiles, Paragraphs, ParquetFiles, refuse_other_delimiter
 from bertpre.errors import UserError, first_line
 from bertpre.files import ask_hub
 
 if TYPE_CHECKING:
-    from datasets import Dataset, Features, IterableDataset
+    from datasets import Dataset, IterableDataset
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +27,18 @@ READERS = {
     ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
 }  # fmt: skip
 COMPRESSIONS = (".gz", ".bz2", ".zst")
+DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error)
 CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "text"}
-CSV_OPTIONS = {
-    "keep_default_na": False,
-    "na_values": ["", "nan", "NaN"],
-}  # "None", "null", "NA" may be texts or classes
 ADVICE = {  # by what readers say
     "codec can't decode": "; save it as UTF-8",
     "EOF inside string": "; a quote is not closed",
+    "Couldn't cast": "; its files have different columns or types: give them the same",
+    "as a scalar of type": "; a column has values of several types: write all of them as text",
+    "zstd not supported": "; install zstandard, or unpack the files",
 }
 LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"
-DELIMITERS = (",", ";", "\t", "|")
-BATCH_ROWS, READ_BYTES = 1000, 1 << 20
+BATCH_ROWS = 1000
+METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 
 
 @dataclass(frozen=True)
@@ -107,17 +109,6 @@ class TextSource:
         return replace(self, path=path, split=split, name=name, limit=None, weight=1.0, key=f"{self.key}.held_out")
 
 
-class Columns(Protocol):
-    """The part of a dataset's interface (of the library `datasets`) that a table reads from."""
-
-    column_names: Sequence[str]
-    features: Mapping[str, Any] | None
-
-    def select_columns(self, columns: list[str]) -> "Columns": ...
-
-    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]: ...
-
-
 @dataclass(frozen=True)
 class Table:
     """One split of a source; error messages begin with `key`.
@@ -174,49 +165,6 @@ def open_table(
     with failures_explained(path, name, split, key):
         data = load(path, name, split, key, text_unit, streaming)
         return Table(data, path, name, split, key, is_tsv=holds_tsv(path))
-
-
-@dataclass(frozen=True)
-class ParquetFiles:
-    """Some columns of local Parquet files, read one row group at a time.
-
-    `datasets` keeps everything it has read of a file until its end, and so does pyarrow over several row groups.
-    """
-
-    files: list[str]
-    columns: list[str] | None = None
-
-    @property
-    def column_names(self) -> list[str]:
-        """The columns of the first file."""
-        from pyarrow.parquet import read_schema
-
-        return read_schema(self.files[0]).names
-
-    @property
-    def features(self) -> "Features | None":
-        """The columns' types, where `datasets` wrote the first file."""
-        from datasets import Features
-        from pyarrow.parquet import read_schema
-
-        schema = read_schema(self.files[0])
-        return Features.from_arrow_schema(schema) if b"huggingface" in (schema.metadata or {}) else None
-
-    def select_columns(self, columns: list[str]) -> "ParquetFiles":
-        """The same files with only these columns."""
-        return ParquetFiles(self.files, columns)
-
-    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Batches of rows, column by column."""
-        from pyarrow.parquet import ParquetFile
-
-        for name in self.files:
-            with ParquetFile(name, buffer_size=READ_BYTES) as file:
-                if missing := set(self.columns or ()).difference(file.schema_arrow.names):
-                    raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
-                for group in range(file.num_row_groups):
-                    for batch in file.iter_batches(batch_size, row_groups=[group], columns=self.columns):
-                        yield batch.to_pydict()
 
 
 @dataclass(frozen=True)
@@ -293,14 +241,14 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
         return ParquetFiles(files)
     if kind == ".txt":
         advise_unit(files, path, text_unit, key)
-    refuse_other_delimiter(files, key)
-    options: dict[str, dict[str, Any]] = {
-        ".csv": CSV_OPTIONS,
-        ".tsv": {**CSV_OPTIONS, "sep": "\t"},
-        ".txt": {"sample_by": text_unit},
-    }
+    if kind in (".csv", ".tsv"):
+        refuse_other_delimiter(files, key)
+        return CsvFiles(files, "," if kind == ".csv" else "\t")
+    if kind == ".txt" and text_unit == "paragraph":
+        return Paragraphs(files)
+    options = {"sample_by": text_unit} if kind == ".txt" else {}
     names = list(map(glob.escape, files))  # data_files are patterns
-    return load_dataset(READERS[kind], data_files=names, split="train", streaming=True, **options.get(kind, {}))
+    return load_dataset(READERS[kind], data_files=names, split="train", streaming=True, **options)
 
 
 def load_folder(
@@ -323,10 +271,9 @@ def load_folder(
     refuse_unread(folder, found, key, by_content)
     refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
-    if by_content or endings == {".txt"} or endings == {".parquet"}:
+    if by_content or (endings and endings <= {".txt", ".parquet", ".csv", ".tsv"}):
         return load_files(list(found[split]), str(folder), text_unit, key)
-    is_csv = {READERS.get(ending(Path(file))) for files in found.values() for file in files} == {"csv"}
-    return load_dataset(str(folder), name, split=split, streaming=True, **(CSV_OPTIONS if is_csv else {}))
+    return load_dataset(str(folder), name, split=split, streaming=True)
 
 
 def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
@@ -342,10 +289,11 @@ def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
 def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
     """Raise UserError where files of the folder would silently be ignored.
 
-    `datasets` assigns splits by file name: if there is a train.txt, files without a split's name are ignored. A
-    README.md may list the splits instead. Files without a known ending are read only where all are so (`by_content`).
+    `datasets` assigns splits by file name: if there is a train.txt, files without a split's name are ignored. The
+    metadata of a README.md may list the files instead. Files without a known ending are read only where all are so
+    (`by_content`); beside others a line says that they are not read.
     """
-    if (folder / "README.md").exists():
+    if lists_files(folder / "README.md"):
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
     files = sorted(file for file in folder.rglob("*") if file.is_file() and is_data(file.relative_to(folder)))
@@ -357,6 +305,9 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
                 f"{key}.path: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) beside "
                 f"{len(files)} files of another kind; give a pattern for one kind, e.g. {folder}/**/wiki_*"
             )
+        if others and files:
+            example, count = others[0].relative_to(folder), len(others)
+            log_once(f"{key}.path: {count} files of other kinds in {folder} are not read (e.g. {example})")
     unread = [file for file in files if file.resolve() not in read]
     if read and unread:
         raise UserError(
@@ -366,10 +317,16 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
         )
 
 
+def lists_files(readme: Path) -> bool:
+    """Whether the metadata at the head of a README.md say which files belong to which split."""
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    metadata = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
+    return metadata is not None and re.search(r"\b(data_files|data_dir)\s*:", metadata[1]) is not None
+
+
 def is_data(file: Path) -> bool:
     """Whether a file of a folder may hold data: it is not hidden and does not describe the folder."""
-    is_hidden = any(part.startswith((".", "__")) for part in file.parts)
-    return not is_hidden and not file.name.startswith("dataset_") and file.name not in ("README.md", "config.json")
+    return not any(part.startswith((".", "__")) for part in file.parts) and file.name not in METADATA
 
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:
@@ -386,22 +343,6 @@ def files_of_pattern(path: str, key: str) -> list[str]:
     if not files:
         raise UserError(f"{key}.path: the pattern {path!r} matches no file")
     return files
-
-
-def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
-    """Raise UserError where the header of a CSV or TSV file has none of its delimiters, but another one."""
-    for file in files:
-        expected = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix)  # compressed files are not looked into
-        if expected is None:
-            continue
-        with Path(file).open(encoding="utf-8", errors="replace") as stream:
-            header = stream.readline()
-        others = [each for each in DELIMITERS if each in header]
-        if others and expected not in header:
-            raise UserError(
-                f"{key}.path: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
-                "as .csv, or with tabs as .tsv"
-            )
 
 
 @contextmanager
@@ -423,7 +364,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
     except FileNotFoundError:
         known = ", ".join(READERS)
         raise UserError(f"{key}.path: {path} contains no data file; known endings: {known}") from None
-    except (DatasetsError, EOFError, OSError, RuntimeError, StopIteration, TypeError, ValueError, zlib.error) as error:
+    except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError, *DAMAGED) as error:
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__
             raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
@@ -455,7 +396,7 @@ def kind_of(file: str, key: str) -> str:
     """What a file is: an ending of READERS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
     known = ending(Path(file))
     if known in READERS and known != ".txt":
-        return known
+        return known if Path(file).stat().st_size else EMPTY
     content = recognize(file)
     if known == ".txt":
         return WIKI if content == WIKI else ".txt"
@@ -477,7 +418,7 @@ def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
         unit, sign = advice
         separated = "one a file" if unit == "document" else "separated by blank lines"
         log_once(
-            f"warning: {key}.text_unit=line makes each line a document, but in {path} {sign}; "
+            f"{key}.text_unit=line makes each line a document, but in {path} {sign}; "
             f"set {key}.text_unit={unit} ({separated})"
         )
 
@@ -512,5 +453,5 @@ def refuse_unclosed_quote(row: tuple[Any, ...], where: str) -> None:
 
 
 def ending(file: Path) -> str:
-    """A file's ending, without that of a compression."""
-    return Path(file.stem).suffix if file.suffix in COMPRESSIONS else file.suffix
+    """A file's ending in small letters, without that of a compression."""
+    return (Path(file.stem).suffix if file.suffix.lower() in COMPRESSIONS else file.suffix).lower()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
-from bertpre.data.corpus import READERS, Document, read_documents
+from bertpre.data.corpus import READERS, Document, open_table, read_documents
 from bertpre.data.formats import advised_unit
 from bertpre.data.sentences import split_sentences
 from bertpre.errors import UserError
@@ -160,6 +160,50 @@ def test_a_folder_with_files_of_no_split_is_refused(tmp_path: Path) -> None:
     assert len(list(read_documents(f"{tmp_path}/**/*.txt"))) == 3
 
 
+@pytest.mark.parametrize("readme", ["# My notes\n", "---\nlicense: mit\n---\n"])
+def test_a_readme_that_lists_no_files_does_not_hide_those_of_no_split(readme: str, tmp_path: Path) -> None:
+    write(tmp_path / "training plan.txt"), write(tmp_path / "note.txt")
+    (tmp_path / "README.md").write_text(readme)
+    assert "1 of the 2 files" in mistake(tmp_path)
+
+
+def test_files_of_other_kinds_in_a_folder_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a.txt"), write(tmp_path / "b.txt")
+    (tmp_path / "c.md").write_text("# A note\n")
+    assert len(list(read_documents(str(tmp_path)))) == 6
+    assert f"corpus.path: 1 files of other kinds in {tmp_path} are not read (e.g. c.md)" in caplog.text
+
+
+def test_an_ending_in_capitals_is_known(tmp_path: Path) -> None:
+    (tmp_path / "A.CSV").write_bytes(Path(write(tmp_path / "other" / "a.csv")).read_bytes())
+    assert [each.text for each in read_documents(str(tmp_path / "A.CSV"))] == TABLE["text"].tolist()
+    write(tmp_path / "notes" / "a.txt")
+    (tmp_path / "notes" / "b.TXT").write_text("A text.")
+    assert "1 of the 2 files" in mistake(tmp_path / "notes")
+
+
+def test_csv_values_are_text_as_written_and_files_may_order_columns(tmp_path: Path) -> None:
+    rows = [f"{number % 2 + 1:02},2020" for number in range(12_000)] + ["1A,true"]
+    (tmp_path / "a.csv").write_text("label,text\n" + "\n".join(rows) + "\n")
+    (tmp_path / "b.csv").write_text("text,label\nNone,NA\n")
+    table = open_table(str(tmp_path / "*.csv"), None, "train", "finetune")
+    values = list(table.rows([("text_column", "text"), ("label_column", "label")]))
+    assert set(values) == {("2020", "01"), ("2020", "02"), ("true", "1A"), ("None", "NA")}
+    assert len(values) == 12_002
+
+
+def test_a_csv_file_without_the_column_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv"), write(tmp_path / "b.csv", TABLE.rename(columns={"text": "content"}))
+    assert "b.csv has no column text" in mistake(tmp_path)
+    assert "b.csv has no column text" in mistake(tmp_path / "*.csv")
+
+
+def test_lines_of_white_space_separate_paragraphs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\ufeffa one\na two\n \nb one\n\t\nc\n\n\nd", encoding="utf-8")
+    texts = [each.text for each in read_documents(str(tmp_path / "a.txt"), text_unit="paragraph")]
+    assert texts == ["a one\na two", "b one", "c", "d"]
+
+
 def test_documents_stream(tmp_path: Path) -> None:
     line = json.dumps({"text": "word " * 200})
     (tmp_path / "a.jsonl").write_text(f"{line}\n" * 30_000 + "{broken")  # 30 MB
@@ -192,7 +236,12 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("zero.csv", b"", "No columns to parse"),
+        ("zero.csv", b"", "is empty"),
+        (
+            "fields.csv",
+            b"id,text\n1,Hello, world\n",
+            "has rows with more fields than its header: put texts that contain",
+        ),
         ("zero.jsonl", b"", "is empty"),
         ("header.csv", b"text,label\n", "is empty: it holds no row of text"),
         ("broken.jsonl", b"{not json\n", "cannot be read: JSON parse error"),

@@ -1,0 +1,167 @@
+"""Local files as tables whose rows stream: Parquet, CSV and TSV, paragraphs of text."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bertpre.data.formats import open_file
+from bertpre.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+READ_BYTES = 1 << 20
+DELIMITERS = (",", ";", "\t", "|")
+MISSING = ["", "nan", "NaN"]  # not "None", "null" or "NA", which may be texts or classes
+
+
+class Columns(Protocol):
+    """The part of a dataset's interface (of the library `datasets`) that a table reads from."""
+
+    column_names: Sequence[str]
+    features: Mapping[str, Any] | None
+
+    def select_columns(self, columns: list[str]) -> "Columns": ...
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]: ...
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Some columns of local Parquet files, read one row group at a time.
+
+    `datasets` keeps everything it has read of a file until its end, and so does pyarrow over several row groups.
+    """
+
+    files: list[str]
+    columns: list[str] | None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the first file."""
+        from pyarrow.parquet import read_schema
+
+        return read_schema(self.files[0]).names
+
+    @property
+    def features(self) -> "Features | None":
+        """The columns' types, where `datasets` wrote the first file."""
+        from datasets import Features
+        from pyarrow.parquet import read_schema
+
+        schema = read_schema(self.files[0])
+        return Features.from_arrow_schema(schema) if b"huggingface" in (schema.metadata or {}) else None
+
+    def select_columns(self, columns: list[str]) -> "ParquetFiles":
+        """The same files with only these columns."""
+        return ParquetFiles(self.files, columns)
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
+        """Batches of rows, column by column."""
+        from pyarrow.parquet import ParquetFile
+
+        for name in self.files:
+            with ParquetFile(name, buffer_size=READ_BYTES) as file:
+                if missing := set(self.columns or ()).difference(file.schema_arrow.names):
+                    raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+                for group in range(file.num_row_groups):
+                    for batch in file.iter_batches(batch_size, row_groups=[group], columns=self.columns):
+                        yield batch.to_pydict()
+
+
+@dataclass(frozen=True)
+class CsvFiles:
+    """Some columns of local CSV or TSV files, every value as the text that it is.
+
+    Guessing types, row by row or file by file, would make two classes of "01" and 1, and a number of a text like 2020.
+    """
+
+    files: list[str]
+    delimiter: str = ","
+    columns: list[str] | None = None
+    features: None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the first row; none if there is no row."""
+        return list(next(self.iter(batch_size=1), ()))
+
+    def select_columns(self, columns: list[str]) -> "CsvFiles":
+        """The same files with only these columns."""
+        return CsvFiles(self.files, self.delimiter, columns)
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[str | None]]]:
+        """Batches of rows, column by column.
+
+        Raises ValueError, which names the file, where a column is missing or a row has more fields than the header.
+        """
+        import pandas as pd
+
+        options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_values": MISSING, "index_col": False}
+        for name in self.files:
+            with open_file(name, "rb") as stream, warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header's would be dropped
+                try:
+                    for frame in pd.read_csv(stream, sep=self.delimiter, chunksize=batch_size, **options):
+                        if missing := set(self.columns or ()).difference(frame.columns):
+                            raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+                        chosen = frame[self.columns or list(frame.columns)].astype(object)
+                        if len(chosen):
+                            yield chosen.where(chosen.notna(), None).to_dict("list")
+                except pd.errors.ParserWarning:
+                    raise ValueError(
+                        f"{name} has rows with more fields than its header: put texts that contain {self.delimiter!r} "
+                        "in quotes, and name every column"
+                    ) from None
+
+
+@dataclass(frozen=True)
+class Paragraphs:
+    """Text files as a table with one row per paragraph: lines without a blank line between them."""
+
+    files: list[str]
+    column_names: tuple[str, ...] = ("text",)
+    features: None = None
+
+    def select_columns(self, columns: list[str]) -> "Paragraphs":
+        """The same table: it has one column."""
+        return self
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
+        """Batches of paragraphs."""
+        paragraphs = self.read()
+        while texts := list(islice(paragraphs, batch_size)):
+            yield {"text": texts}
+
+    def read(self) -> Iterator[str]:
+        """All paragraphs; a line of white space is blank."""
+        for name in self.files:
+            lines: list[str] = []
+            with open_file(name, "rt", encoding="utf-8-sig") as stream:
+                for line in stream:
+                    if line.strip():
+                        lines.append(line)
+                    elif lines:
+                        yield "".join(lines).rstrip("\n")
+                        lines = []
+            if lines:
+                yield "".join(lines).rstrip("\n")
+
+
+def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
+    """Raise UserError where the header of a CSV or TSV file has none of its delimiters, but another one."""
+    for file in files:
+        expected = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())  # compressed files are not looked into
+        if expected is None:
+            continue
+        with Path(file).open(encoding="utf-8", errors="replace") as stream:
+            header = stream.readline()
+        others = [each for each in DELIMITERS if each in header]
+        if others and expected not in header:
+            raise UserError(
+                f"{key}.path: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
+                "as .csv, or with tabs as .tsv"
+            )
