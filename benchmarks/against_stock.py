@@ -117,7 +117,7 @@ def prepare(name: str, shape: str, text: str = RANDOM, kind: str = "none") -> Ca
     model, is_expert = stock_model(name, sizes, has_pairs).to(device), name != "stock_fp32"
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=is_expert or None)
     variant = Variant(model, [optimizer], autocast=is_expert, compiled=is_expert)
-    return lambda: variant.step(batch)
+    return lambda: variant.step(batch, timed=False)  # turns.py waits, as for bertpre
 
 
 def measure(shape: str, rounds: int, text: str, kind: str) -> dict[str, object]:

@@ -55,7 +55,8 @@ def seconds_of_event(event: Any, device: str) -> float:
     """An event's own seconds: of the CPU, or of a GPU's kernel."""
     if device == "cpu":
         return event.self_cpu_time_total / 1e6
-    is_kernel = event.device_type == torch.autograd.DeviceType.CUDA
+    # Annotations span the kernels within them, whose time would count twice.
+    is_kernel = event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
     return event.self_device_time_total / 1e6 if is_kernel else 0.0
 
 

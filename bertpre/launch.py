@@ -99,5 +99,10 @@ def configured_sizes(file: str | None) -> tuple[int, int]:
     """The numbers of processes and machines in a file of `accelerate config`, by default the user's own."""
     from accelerate.commands.config.config_args import load_config_from_file
 
-    config = load_config_from_file(file)
+    try:
+        config = load_config_from_file(file)
+    except FileNotFoundError:
+        if file is not None:
+            raise
+        return 1, 1  # without a file accelerate starts one process
     return config.num_processes, config.num_machines

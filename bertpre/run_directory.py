@@ -144,7 +144,12 @@ def take_lock(handle: int, folder: Path) -> None:
 
 def model_of(name: str, part: str = "model") -> str:
     """A name that transformers accepts: the folder of a run directory's model, and any other name as it is."""
-    return str(Path(name) / part) if (Path(name) / "recipe.yaml").is_file() else name
+    return str(Path(name) / part) if is_run(name) else name
+
+
+def is_run(name: str | Path) -> bool:
+    """Whether a name is that of a run directory; a copy of a pushed repository has a recipe too, beside its model."""
+    return (Path(name) / "recipe.yaml").is_file() and not (Path(name) / "config.json").is_file()
 
 
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:
@@ -190,6 +195,13 @@ def read_results(folder: Path) -> dict[str, Any]:
 def write_results(folder: Path, stage: str, results: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Set one stage's results."""
     write_text(folder / "results.json", json.dumps(read_results(folder) | {stage: results}, indent=2) + "\n")
+
+
+def drop_results(folder: Path, *stages: str) -> None:
+    """Remove the results of stages that what follows makes untrue."""
+    results = read_results(folder)
+    if kept := {stage: value for stage, value in results.items() if stage not in stages}:
+        write_text(folder / "results.json", json.dumps(kept, indent=2) + "\n")
 
 
 def is_finished(folder: Path, stage: str) -> bool:

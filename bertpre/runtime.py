@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import sysconfig
 import time
 from datetime import UTC, datetime
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,9 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
     if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # for `set_deterministic`; read at the first product
     else:
         keep_freed_memory()
     AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
@@ -128,7 +133,7 @@ def can_compile(device: torch.device) -> bool:
         return False
     if device.type == "cuda":
         has_c = any(shutil.which(name) for name in (os.environ.get("CC", "gcc"), "clang", "cc"))
-        return has_c and version("triton") is not None
+        return has_c and find_spec("triton") is not None  # its distribution has other names in some builds
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
 
 
@@ -184,8 +189,6 @@ def set_deterministic(enabled: bool) -> None:
     Compiled for a CPU, several threads add the gradients of embeddings with atomic operations: without a fixed order,
     the losses of two runs of one recipe differ in the sixth digit after fifty steps.
     """
-    if enabled and torch.cuda.is_available():
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
     torch.use_deterministic_algorithms(enabled)
     torch.utils.deterministic.fill_uninitialized_memory = False  # only a debugging aid, and slow
 
@@ -215,7 +218,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
     if device.type != "cuda" or dtype == torch.float32:
         return None
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in GPU_PEAKS.items() if part in name), None)
+    return next((peak for part, peak in GPU_PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype, size: int = 1024, rounds: int = 7) -> float:

@@ -12,17 +12,21 @@ from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import (
     best_of,
     checkpoint_folder,
+    examples_fingerprint,
     fit_seed,
     keep_classifier,
     open_checkpoints,
+    recipe_fingerprint,
     seeds_of,
     spread_of,
 )
 from bertpre.finetuning.splits import Labelled, balance, digest_of_test
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import claim, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import claim, drop_results, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.trainer import Trainer
+
+OF_THE_CLASSIFIER = ("evaluate", "validation_mismatched")  # results that another classifier makes untrue
 
 
 @one_at_a_time
@@ -48,12 +52,15 @@ def finetune(
                 console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts.validation)
     used = [part for part in (parts.training, parts.validation, unlabelled) if part is not None]
-    checkpoints = open_checkpoints(recipe, accelerator, used)
+    made_from = recipe_fingerprint(recipe) + examples_fingerprint(used)
+    checkpoints = open_checkpoints(recipe, accelerator, made_from)
     tuning = FineTuning(
         recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled, checkpoints, after_step
     )
     start_up = time.perf_counter() - start
-    each = [fit_seed(tuning, seed) for seed in seeds_of(recipe)]
+    if accelerator.is_main_process:
+        drop_results(Path(recipe.output_dir), "finetune", *OF_THE_CLASSIFIER)
+    each = [fit_seed(tuning, seed, made_from) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
     seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
     metrics = each[best] | {"seconds": seconds, "init": settings.init}

@@ -14,7 +14,7 @@ from bertpre.finetuning.encoding import whole_backend
 from bertpre.finetuning.inference import compile_layers, pays_to_compile
 from bertpre.finetuning.loading import load_masked_lm, readable_length
 from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
-from bertpre.run_directory import data_folder, load_run
+from bertpre.run_directory import data_folder, is_run, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def probe(
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     max_length = min(max_length, readable_length(network) or max_length)
-    store = data_folder(load_run(model)[1]) if (Path(model) / "recipe.yaml").exists() else None
+    store = data_folder(load_run(model)[1]) if is_run(model) else None
     metrics: dict[str, Any] = {}
     if texts is not None or (store is not None and store.is_dir()):
         counts = np.zeros(len(tokenizer), dtype=np.int64)

@@ -115,14 +115,16 @@ class StoreBuilder:
 
     def run_share(self, job: int, jobs: int) -> str:
         """Run a job's share of the step that is due, `clean` or `encode`; returns its name."""
-        step, function = ("encode", self.encode) if self.is_chosen() else ("clean", self.clean)
+        self.refuse_other_settings()
+        step, function = ("clean", self.clean) if self.workspace.choice is None else ("encode", self.encode)
         function(job, jobs)
         return step
 
     def merge(self) -> bool:
         """Run the step that needs every job's output, `choose` or `join`; returns whether the store is complete."""
         if not self.store.exists():
-            if not self.is_chosen():
+            self.refuse_other_settings()
+            if self.workspace.choice is None:
                 self.choose()
                 return False
             self.join()
@@ -147,7 +149,7 @@ class StoreBuilder:
 
         self.workspace.folder.mkdir(exist_ok=True)
         self.run(clean_part, calls())
-        self.workspace.save_counts(**counts)
+        self.workspace.save_counts(**counts, settings=self.settings)
 
     def choose(self) -> None:
         """Step 2: mark the documents that are kept and obtain the tokenizer, unless this was done for the same parts.
@@ -175,7 +177,7 @@ class StoreBuilder:
             part.save("keep", rows)
             dropped += Counter(part.facts("clean")["dropped"])
         tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(parts))
-        self.workspace.save_choice(Choice(origin, len(parts), tokenizer_hash, dict(dropped), self.settings))
+        self.workspace.save_choice(Choice(origin, len(parts), tokenizer_hash, dict(dropped)))
 
     def encode(self, job: int = 0, jobs: int = 1) -> None:
         """Step 3: encode this job's parts."""
@@ -233,17 +235,16 @@ class StoreBuilder:
                 "workers, down to 1 (finished parts are kept)",
             ) from None
 
-    def is_chosen(self) -> bool:
-        """Whether step 2 is done; raises UserError where it was done with other settings."""
-        if (choice := self.workspace.choice) is None:
-            return False
-        keys = sorted(choice.settings.keys() | self.settings.keys())
-        if changed := [key for key in keys if choice.settings.get(key) != self.settings.get(key)]:
+    def refuse_other_settings(self) -> None:
+        """Raise UserError where earlier jobs had other settings."""
+        if (known := self.workspace.settings) is None:
+            return
+        keys = sorted(known.keys() | self.settings.keys())
+        if changed := [key for key in keys if known.get(key) != self.settings.get(key)]:
             raise UserError(
                 f"{self.workspace.folder}: the first jobs had another {', '.join(changed)}; give the old value, or "
                 "remove that folder to start over"
             )
-        return True
 
     def encode_options(self, choice: Choice) -> EncodeOptions:
         """How the parts are encoded."""

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 REFERENCE = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)", re.IGNORECASE | re.DOTALL)
 LINE_BREAK = re.compile(r"<\s*(?:br|/?p)\s*/?\s*>", re.IGNORECASE)
-TAG = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
+ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
+FLAG = r"(?:async|autoplay|checked|compact|controls|defer|disabled|hidden|loop|multiple|nowrap|selected)(?=[\s/>])"
+TAG = re.compile(rf"</?[a-zA-Z][\w:-]*+(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+/?>")  # "x<y and z>w" is none
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")

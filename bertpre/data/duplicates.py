@@ -7,7 +7,8 @@ import numpy as np
 
 from bertpre.data.randomness import scramble
 
-SHINGLE_WORDS = 5
+SHINGLE_WORDS, SHINGLE_CHARACTERS = 5, 10
+LONG_WORDS = 20  # characters a word on average: the script has no spaces
 BANDS, BAND_ROWS = 14, 8
 MINHASH_SEED = 1
 
@@ -35,9 +36,11 @@ def minhash_bands(texts: list[str]) -> np.ndarray:
 
 
 def shingles(text: str) -> list[str]:
-    """All runs of five words in lower case; the whole text where it has fewer words."""
-    words = text.lower().split()
-    return [" ".join(words[at : at + SHINGLE_WORDS]) for at in range(max(1, len(words) - SHINGLE_WORDS + 1))]
+    """All runs of five words in lower case, or of ten characters where there are no spaces; a shorter text whole."""
+    words, size = text.lower().split(), SHINGLE_WORDS
+    if len(text) > LONG_WORDS * len(words):
+        words, size = list("".join(words)), SHINGLE_CHARACTERS
+    return [" ".join(words[at : at + size]) for at in range(max(1, len(words) - size + 1))]
 
 
 def first_of_duplicates(

@@ -86,7 +86,6 @@ class Choice:
     parts: int  # number of parts, the held-out ones not counted
     tokenizer_hash: str
     dropped: dict[str, int]  # documents, by reason
-    settings: dict[str, Any]  # the caller's keys and values, to recognise jobs that were given others
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,16 @@ class Workspace:
         """One part's files."""
         return Part(self.folder, number)
 
-    def save_counts(self, parts: int, held_out: int) -> None:
-        """Record how many parts the corpus and the held-out texts have."""
-        write_text(self.folder / "parts.json", json.dumps({"parts": parts, "held_out": held_out}))
+    def save_counts(self, parts: int, held_out: int, settings: dict[str, Any]) -> None:
+        """Record how many parts the corpus and the held-out texts have, and with which settings they were cleaned."""
+        facts = {"parts": parts, "held_out": held_out, "settings": settings}
+        write_text(self.folder / "parts.json", json.dumps(facts))
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """What the first jobs were given; None before one of them has ended."""
+        file = self.folder / "parts.json"
+        return json.loads(file.read_text()).get("settings") if file.exists() else None
 
     def cleaned_parts(self) -> tuple[list[Part], list[Part]]:
         """The parts of the corpus and of the held-out texts; raises UserError where some are not cleaned."""

@@ -98,6 +98,7 @@ class FineTuning:
         if head is not None:
             classifier = replace(classifier, task=task.with_scale_in(head))
         model.eval()
+        self.accelerator.free_memory()  # it keeps every model that it has prepared: one for each seed
         seconds = trainer.clock.before_resume + time.perf_counter() - start
         return classifier, metrics | {"seconds": seconds}
 

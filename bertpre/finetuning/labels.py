@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.errors import UserError
-from bertpre.finetuning.rows import Rows, items_of
+from bertpre.finetuning.rows import NUMBER, Rows, items_of
 
 if TYPE_CHECKING:
     from bertpre.recipe import Finetune
 
 NO_VALUE = {"na", "n/a", "#n/a", "<na>", "null", "none"}  # what files write, in any case, where a number is missing
-BITS = {0: 0.0, 1: 1.0}  # True, False, 0.0 and 1.0 are equal to these keys
+BITS = {0: 0.0, 1: 1.0, "False": 0.0, "True": 1.0, "false": 0.0, "true": 1.0}  # True and 1.0 are equal to 1
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class LabelEncoder:
             return cls(settings.task, tuple(names or map(str, range(len(rows.labels[0])))), is_binary=True)
         if not names:
             return cls(settings.task, find_classes(settings.task, rows))
-        if not settings.label_names:
-            return cls(settings.task, tuple(names))
+        if not settings.label_names:  # a number may be an index in a split that names no classes, unless it is a name
+            return cls(settings.task, tuple(names), indexed_names=None if any(map(NUMBER.fullmatch, names)) else names)
         written = {str(as_written(each)) for label in rows.labels for each in each_of(settings.task, label)}
         encoder = cls(settings.task, tuple(names), names, None if written <= set(names) else names)
         return replace(encoder, indexed_names=encoder.names_by_index(rows))
@@ -204,6 +204,11 @@ def refuse_unusable(task: str, rows: Rows) -> None:
     for label in rows.labels:
         if task == "tokens" and not isinstance(label, list | str) and not is_missing(label):
             raise UserError(f"{rows.place}: label_column holds {type(label).__name__}, not a tag for each word")
+        if task == "multi_label" and isinstance(label, str) and label:
+            raise UserError(
+                f"{rows.place}: label_column holds text ({label[:60]!r}); a text's labels are a list, as in JSON lines "
+                "or Parquet, or several columns of 0 and 1: finetune.label_column=[A, B]"
+            )
         if task in ("classification", "regression") and isinstance(label, list):
             raise UserError(
                 f"{rows.place}: label_column holds lists; set finetune.task to multi_label, or to tokens if they are "

@@ -19,7 +19,7 @@ from bertpre.model import folders
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import load_run, model_of
+from bertpre.run_directory import is_run, load_run, model_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -119,10 +119,10 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
     torch.manual_seed(seed)
     if init == "random":
         return random_start(recipe, task)
-    is_run = init == "pretrained" or (Path(init) / "recipe.yaml").exists()
+    comes_from_run = init == "pretrained" or is_run(init)
     run = Path(recipe.output_dir if init == "pretrained" else init)
-    source = str(run / "model") if is_run else init
-    if is_run and not Path(source).exists():
+    source = str(run / "model") if comes_from_run else init
+    if comes_from_run and not Path(source).exists():
         raise UserError(
             f"finetune.init: no pretrained model in {source}; run `bertpre pretrain` first, or set finetune.init to "
             "random, a folder or a Hub id"
@@ -132,7 +132,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
         source,
         task.auto_class,
         f"finetune.init: {source!r} is not an encoder",
-        tokenizer_source=str(run / "tokenizer") if is_run else None,
+        tokenizer_source=str(run / "tokenizer") if comes_from_run else None,
         configure=partial(configure_for_task, settings=recipe.required_finetune, task=task),
         new_head=True,
     )
@@ -209,7 +209,9 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
 
     Where `bertpre push` has put a pretrained model, the classifier is in the folder `classifier` below it.
     """
-    if (Path(place) / "recipe.yaml").exists():
+    if Path(place).name == "finetuned" and is_run(Path(place).parent):
+        place = str(Path(place).parent)
+    if is_run(place):
         folder, recipe = load_run(place)
         source = folder / "finetuned"
         if not source.exists():
@@ -227,8 +229,9 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
         except UserError:
             raise error from None
     longest = min(tokenizer.model_max_length, readable_length(model) or 512)
-    settings = Finetune(path=place, max_length=longest, truncation="head")
-    return Classifier(model, tokenizer, Task(kind_of(model.config), class_names(model)), longest, "head"), settings
+    kind = kind_of(model.config)
+    settings = Finetune(path=place, task=kind, max_length=longest, truncation="head")
+    return Classifier(model, tokenizer, Task(kind, class_names(model)), longest, "head"), settings
 
 
 def class_names(model: "PreTrainedModel") -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Rows of a labelled split as they are written: texts, second texts, and labels that are not interpreted yet."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from bertpre.finetuning.glue import open_glue
 if TYPE_CHECKING:
     from bertpre.recipe import Finetune
 
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # not 01, which is a name
 Row = tuple[Any, ...]  # text, second text where there are pairs, label or labels
 
 
@@ -68,7 +70,10 @@ def read_rows(
     has_pairs, pairs = settings.text_pair_column is not None, None
     if has_pairs:
         pairs = [clean_text(text_in(row[1], place, "text_pair_column")) for row in rows]
-    written = [list(row[1 + has_pairs :]) for row in rows]
+    columns = list(zip(*(row[1 + has_pairs :] for row in rows), strict=True))
+    if settings.task != "tokens":  # whose labels are tags, separated by spaces
+        columns = list(map(as_numbers, columns))
+    written = [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in rows]
     labels = written if len(settings.label_columns) > 1 or not with_labels else [label for (label,) in written]
     found = Rows(place, ids, texts, pairs, labels, class_names)
     empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
@@ -93,6 +98,14 @@ def read_columns(
         if label_columns:
             class_names = label_columns if len(label_columns) > 1 else table.class_names(label_columns[0])
     return ids, rows, class_names
+
+
+def as_numbers(column: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A column of labels; as numbers, if all of them are texts that are written like numbers, as in CSV files."""
+    given = [value for value in column if value is not None]
+    if not given or not all(isinstance(value, str) and NUMBER.fullmatch(value) for value in given):
+        return column
+    return tuple(value if value is None else float(value) if "." in value else int(value) for value in column)
 
 
 def text_in(value: Any, place: str, key: str) -> str:

@@ -48,9 +48,9 @@ def checkpoint_folder(recipe: Recipe) -> Path:
     return Path(recipe.output_dir) / "finetune-checkpoints"
 
 
-def open_checkpoints(recipe: Recipe, accelerator: Accelerator, parts: list[Examples]) -> Path:
-    """The folder of this recipe's checkpoints on these examples; those of another recipe or of others are removed."""
-    folder = checkpoint_folder(recipe) / (recipe_fingerprint(recipe) + examples_fingerprint(parts))
+def open_checkpoints(recipe: Recipe, accelerator: Accelerator, made_from: str) -> Path:
+    """The folder of the checkpoints that were made from this recipe and these texts; others are removed."""
+    folder = checkpoint_folder(recipe) / made_from
     if accelerator.is_main_process and folder.parent.exists() and not folder.exists():
         print("finetune: the recipe or the texts have changed since the interruption; starting from scratch")
         shutil.rmtree(folder.parent)
@@ -68,15 +68,17 @@ def examples_fingerprint(parts: list[Examples]) -> str:
     return digest.hexdigest()[:16]
 
 
-def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
-    """Train and save the classifier of one seed, or take it from `seeds/` if it is finished; returns its metrics."""
+def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
+    """Train and save the classifier of one seed, or take it from `seeds/` if it is finished; returns its metrics.
+
+    One that was made from something else, by the hash `made_from` of recipe and texts, is trained again.
+    """
     recipe, is_main = tuning.recipe, tuning.accelerator.is_main_process
     run, has_several = Path(recipe.output_dir), recipe.required_finetune.seeds > 1
     folder = seed_folder(recipe, seed) if has_several else run / "finetuned"
-    fingerprint = recipe_fingerprint(recipe)
     if has_several and (folder / FIGURES).exists():
         kept = json.loads((folder / FIGURES).read_text())
-        if kept["recipe"] == fingerprint:
+        if kept["made_from"] == made_from:
             console.say(f"finetune: seed {seed} is finished")
             return kept["figures"]
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
@@ -86,7 +88,7 @@ def fit_seed(tuning: FineTuning, seed: int) -> dict[str, Any]:
     if is_main:
         save_model(classifier.model, classifier.tokenizer, folder, readable_length(classifier.model))
         if has_several:
-            write_text(folder / FIGURES, json.dumps({"recipe": fingerprint, "figures": metrics}, indent=2))
+            write_text(folder / FIGURES, json.dumps({"made_from": made_from, "figures": metrics}, indent=2))
             if tuning.checkpoints is not None:
                 shutil.rmtree(tuning.checkpoints / str(seed), ignore_errors=True)
     tuning.accelerator.wait_for_everyone()

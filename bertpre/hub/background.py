@@ -46,6 +46,7 @@ class BackgroundPush:
             self.end()
         if step % self.every:
             return
+        trainer.check_gradients()  # waits for steps that are training, and not pushing
         start = time.monotonic()
         model = trainer.training_step.model
         weights = gather_each(model.state_dict().items(), is_main)  # by all processes

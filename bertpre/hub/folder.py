@@ -23,6 +23,7 @@ from bertpre.training.checkpoint import FILES, read_state
 WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # stages that these leave out
 # Results that quote the corpus or the labelled texts, which may be private, or a path, which the recipe has without it.
 PRIVATE = ("fillings", "mistakes", "unknown_words", "init")
+KNOWN = ("pretrained", "random")  # values of `init` that are no path
 
 
 def write_run(
@@ -77,5 +78,5 @@ def describe(
 def public_results(results: Any) -> Any:
     """Results without the texts and paths that they quote."""
     if isinstance(results, dict):
-        return {key: public_results(value) for key, value in results.items() if key not in PRIVATE}
-    return results
+        return {key: public_results(value) for key, value in results.items() if key not in PRIVATE or value in KNOWN}
+    return [public_results(each) for each in results] if isinstance(results, list) else results

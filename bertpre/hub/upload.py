@@ -59,7 +59,8 @@ def upload(folder: Path, target: Target) -> Pushed:
     with explained_errors(target.repo_id):
         validate_repo_id(target.repo_id)
         api = HfApi(library_name="bertpre")
-        repo = api.create_repo(target.repo_id, private=target.private, exist_ok=True)
+        # None instead of False: what the organization has set for new repositories then counts.
+        repo = api.create_repo(target.repo_id, private=target.private or None, exist_ok=True)
         if target.revision is not None and not target.revision.startswith("refs/"):  # such as a pull request's
             api.create_branch(repo.repo_id, branch=target.revision, exist_ok=True)
         info = api.model_info(repo.repo_id, revision=target.revision)

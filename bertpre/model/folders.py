@@ -133,7 +133,21 @@ def load_model(
     missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if new_head:
         encoder = "" if model is model.base_model else f"{model.base_model_prefix}."
+        draw_last_layer(model, encoder, unless=missing)
         missing = [name for name in missing if name.startswith(encoder) and "pooler." not in name]
     if missing:
         raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
     return model.eval()
+
+
+def draw_last_layer(model: PreTrainedModel, encoder: str, unless: list[str]) -> None:
+    """New random weights for the last layer outside the encoder, unless they are among those just drawn."""
+    layers = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and not name.startswith(encoder or name)
+    ]
+    if layers and f"{layers[-1][0]}.weight" not in unless:
+        torch.nn.init.normal_(layers[-1][1].weight, std=getattr(model.config, "initializer_range", 0.02))
+        if layers[-1][1].bias is not None:
+            torch.nn.init.zeros_(layers[-1][1].bias)

@@ -8,7 +8,7 @@ from bertpre.errors import UserError, first_line
 from bertpre.runtime import is_compiler_fault
 from bertpre.training.batches import BatchSource
 from bertpre.training.remedies import Remedies
-from bertpre.training.step import TrainingStep
+from bertpre.training.step import TrainingStep, lacks_memory
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def dry_run(step: TrainingStep, source: BatchSource, remedies: Remedies) -> None
                 give_up_compiling(step, error, remedies)
                 step.dry_run(batch)
                 continue
-            if "memory" not in str(error):
+            if not lacks_memory(error):
                 raise
             rows, length = batch["input_ids"].shape
             remedy = remedies.memory if rows > 1 else "train a smaller model, or on shorter rows"

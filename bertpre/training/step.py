@@ -136,7 +136,9 @@ class TrainingStep:
         try:
             with torch.compiler.set_stance("force_eager"):
                 self.pass_once(self.working.model, batch)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
             is_enough = False  # until this block ends, the error holds what was computed
         self.working.model.zero_grad()
         if self.accelerator.device.type == "cuda":
@@ -157,6 +159,12 @@ class TrainingStep:
         device, has_state = self.accelerator.device, any(each.state for each in self.optimizers)
         weights = 0 if device.type == "cpu" or has_state else sum(map(torch.numel, self.model.parameters()))
         return torch.empty(2 * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device)
+
+
+def lacks_memory(error: RuntimeError) -> bool:
+    """Whether an error says that memory does not suffice: torch's own, the driver's, or that of a library's start."""
+    signs = ("out of memory", "allocate memory", "ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED")
+    return any(sign in str(error) for sign in signs)
 
 
 def parts_to_compile(model: nn.Module) -> list[nn.Module]:

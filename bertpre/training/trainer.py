@@ -283,11 +283,11 @@ class Trainer:
         saver, step = self.saver, self.progress.step
         if saver.place is None:
             return
+        self.check_gradients()  # where training goes back, the weights are not saved; waits for steps that are training
         called = self.clock.now()
         saver.finish_writing()
         if saver.saved_step == step:
             return
-        self.check_gradients()  # where training goes back, the weights are not saved
         saver.check_weights(step, self.remedies.not_finite)
         saver.save(self.state(), self.clock.elapsed, in_background)
         self.log.exclude(self.clock.now() - called)

@@ -114,12 +114,12 @@ def test_jobs_share_both_steps_and_write_the_same_store(tmp_path: Path) -> None:
 
 def test_jobs_with_other_settings_are_refused(tmp_path: Path) -> None:
     first = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)], settings={"corpus.limit": None})
-    first.clean()
-    first.choose()
     other = replace(first, settings={"corpus.limit": 7})
-    for step in (other.merge, lambda: other.run_share(0, 1)):
-        with pytest.raises(UserError, match="the first jobs had another corpus.limit; give the old value"):
-            step()
+    for finish in (first.clean, first.choose):
+        finish()
+        for step in (other.merge, lambda: other.run_share(0, 1)):
+            with pytest.raises(UserError, match="the first jobs had another corpus.limit; give the old value"):
+                step()
 
 
 def test_another_attempt_decides_again_if_the_options_changed(tmp_path: Path) -> None:

@@ -63,3 +63,11 @@ def test_shingles_are_all_runs_of_five_words() -> None:
     assert shingles("One two three four five six") == ["one two three four five", "two three four five six"]
     assert shingles("One two three four five") == ["one two three four five"]
     assert shingles("One two") == ["one two"]
+
+
+def test_texts_without_spaces_have_near_duplicates() -> None:
+    original = "".join(chr(0x4E00 + random.Random(number).randrange(3000)) for number in range(420))
+    one_changed, other = f"{original[:200]}中{original[201:]}", original[::-1]
+    bands = minhash_bands([original, one_changed, other])
+    assert (bands[0] == bands[1]).any()
+    assert not (bands[0] == bands[2]).any()

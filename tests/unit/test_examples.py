@@ -208,6 +208,52 @@ def test_a_number_and_the_same_number_as_text_are_one_class(tmp_path: Path) -> N
     assert encoder.encode(rows).tolist() == [0, 0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("training", "test", "classes", "numbers"),
+    [
+        (["01", "02", "10"], ["02", "01"], ("01", "02", "10"), [1, 0]),
+        (["01", "1", "2"], ["1", "01"], ("01", "1", "2"), [1, 0]),
+        (["2", "10", "1"], ["10", "2"], ("1", "2", "10"), [2, 1]),
+        (["1.0", "0.0"], ["0", "1"], ("0", "1"), [0, 1]),
+        (["true", "false", "unknown"], ["true", "false"], ("false", "true", "unknown"), [1, 0]),
+        (["1", "2", "1A"], ["2", "1"], ("1", "1A", "2"), [2, 0]),
+    ],
+)
+def test_labels_in_csv_files_are_names_unless_all_are_numbers(
+    training: list[str], test: list[str], classes: tuple[str, ...], numbers: list[int], tmp_path: Path
+) -> None:
+    for name, labels in (("a", training), ("b", test)):
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"t{label},{label}\n" for label in labels))
+    settings = Finetune(path=str(tmp_path / "a.csv"))
+    read = read_examples(settings, "train")
+    assert read.classes == classes
+    other = read_examples(settings, "train", path=str(tmp_path / "b.csv"), encoder=read.encoder)
+    assert other.labels.tolist() == numbers
+
+
+def test_the_recipe_names_classes_of_csv_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\nx,01\ny,02\n")
+    read = read_examples(Finetune(path=str(tmp_path / "a.csv"), label_names=["01", "02", "03"]), "train")
+    assert read.labels.tolist() == [0, 1]
+    (tmp_path / "b.csv").write_text("text,label\nx,1\ny,0\n")
+    read = read_examples(Finetune(path=str(tmp_path / "b.csv"), label_names=["bad", "good"]), "train")
+    assert (read.classes, read.labels.tolist()) == (("bad", "good"), [1, 0])
+
+
+def test_columns_of_a_csv_file_are_bits(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,x,y\na,1,True\nb,0,False\n")
+    settings = Finetune(path=str(tmp_path / "a.csv"), task="multi_label", label_column=["x", "y"])
+    assert read_examples(settings, "train").labels.tolist() == [[1, 1], [0, 0]]
+
+
+def test_numbers_are_indices_into_the_names_of_the_training_split(tmp_path: Path) -> None:
+    settings, test = Finetune(path="sample"), tmp_path / "test.csv"
+    test.write_text("text,label\na film,1\nanother,0\n")
+    training = read_examples(settings, "train", limit=8)
+    read = read_examples(settings, "train", path=str(test), encoder=training.encoder)
+    assert read.labels.tolist() == [1, 0]
+
+
 def test_the_embedded_corpus_has_class_names() -> None:
     read = read_examples(Finetune(path="sample"), "test", limit=5)
     assert read.classes == sample.CLASSES
@@ -264,6 +310,7 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
         ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "example train/1 has a label outside"),
         ({"task": "multi_label"}, [["a"], ["b", None], []], "example train/1 has no label"),
         ({"task": "multi_label"}, [[], [], []], "no example has a label"),
+        ({"task": "multi_label"}, ["sport", "sea change, sport", "x"], "label_column holds text ('sport')"),
         ({"task": "tokens"}, [1, 0, 1], "label_column holds int, not a tag for each word"),
         ({}, [["a"], ["b"], []], "label_column holds lists; set finetune.task to multi_label"),
     ],

@@ -171,6 +171,16 @@ def test_the_model_of_a_run_directory_is_its_folder(tiny_recipe: Path) -> None:
     assert model_of(str(folder)) == str(folder / "model")
     assert model_of(str(folder), "tokenizer") == str(folder / "tokenizer")
     assert model_of("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
+    (folder / "config.json").write_text("{}")  # as in a copy of a repository that `bertpre push` made
+    assert model_of(str(folder)) == str(folder)
+
+
+def test_results_that_are_no_longer_true_are_dropped(tmp_path: Path) -> None:
+    drop_results(tmp_path, "evaluate")
+    for stage in ("pretrain", "finetune", "evaluate"):
+        write_results(tmp_path, stage, {"seconds": 1.0})
+    drop_results(tmp_path, "evaluate", "suite")
+    assert list(read_results(tmp_path)) == ["pretrain", "finetune"]
 
 
 def test_a_write_replaces_the_file_at_once(tmp_path: Path) -> None:
