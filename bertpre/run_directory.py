@@ -200,7 +200,8 @@ def write_results(folder: Path, stage: str, results: dict[str, Any] | list[dict[
 def drop_results(folder: Path, *stages: str) -> None:
     """Remove the results of stages that what follows makes untrue."""
     results = read_results(folder)
-    if kept := {stage: value for stage, value in results.items() if stage not in stages}:
+    if results.keys() & set(stages):
+        kept = {stage: value for stage, value in results.items() if stage not in stages}
         write_text(folder / "results.json", json.dumps(kept, indent=2) + "\n")
 
 

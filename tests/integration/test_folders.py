@@ -254,6 +254,18 @@ def test_missing_weights_are_an_error_though_nothing_is_reported(
     assert not (tmp_path / "export").exists()
 
 
+def test_a_new_head_is_new_though_the_source_has_one(tiny_modern_run: Path) -> None:
+    source = str(tiny_modern_run / "finetuned")
+    old, models = load_model(source).state_dict(), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        models.append(load_model(source, "AutoModelForSequenceClassification", new_head=True).state_dict())
+    heads = [old["classifier.weight"], *(each["classifier.weight"] for each in models)]
+    assert not any(torch.equal(heads[one], heads[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+    assert not models[0]["classifier.bias"].any()
+    assert all(torch.equal(value, models[0][name]) for name, value in old.items() if not name.startswith("classifier"))
+
+
 FIRST = [
     *(f"transformers.{name}" for name in ("modeling_layers", "models.bert.modeling_bert", "models.auto.modeling_auto")),
     "bertpre.model.layers_bertpre",  # a layer alone, as in a notebook

@@ -128,6 +128,8 @@ def test_every_task(
         assert run_here("predict", run, "--file", write_rows(tmp_path / "more.jsonl", [row]), "--json") == 0
         printed = json.loads(capsys.readouterr().out)
         assert printed["text"] == {"pairs": "mira\tsaw oslo\tmira saw it", "words": "mira saw oslo 7"}[kind]
+        assert run_here("predict", run / "finetuned", "--file", tmp_path / "more.jsonl", "--json") == 0
+        assert json.loads(capsys.readouterr().out) == printed
         assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
     assert run_here("predict", run, text, "--json") == 0
@@ -240,6 +242,7 @@ def test_several_seeds_are_reported_with_their_spread(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = write_rows(tmp_path / "more.jsonl", [{"text": f"{row['text']} again"} for row in rows_of(8)])
+    data = write_rows(tmp_path / "train.jsonl", rows_of(60)), data[1]
     settings = {"label_column": "verdict", "pooling": "mean", "seeds": 3, "epochs": 2, "unlabelled": {"path": more}}
     recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
     assert run_here("run", recipe) == 0, capsys.readouterr().err
@@ -259,6 +262,12 @@ def test_several_seeds_are_reported_with_their_spread(
     for word in ("over 3 seeds", "Expected calibration error", "mixed"):
         assert word in page
     assert ("Worst mistakes" in page) == (results["evaluate"]["accuracy"] < 1)
+    assert run_here("finetune", recipe) == 0
+    assert capsys.readouterr().out.count("is finished") == 3
+    write_rows(tmp_path / "train.jsonl", rows_of(50))  # texts that have changed: no seed and no test result stays
+    assert run_here("finetune", recipe, "finetune.epochs=2") == 0
+    assert "is finished" not in capsys.readouterr().out
+    assert list(json.loads((run / "results.json").read_text())) == ["finetune"]
 
 
 def test_unlabelled_texts_are_trained_on_too(

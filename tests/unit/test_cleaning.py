@@ -20,7 +20,7 @@ from bertpre.data.cleaning import clean_text
         ("if x<y and the others stay at z>w", "if x<y and the others stay at z>w"),
         ("for (i=0;i<n;i++) { a[i]>b }", "for (i=0;i<n;i++) { a[i]>b }"),
         ("see <https://x.org/a?b=c>", "see <https://x.org/a?b=c>"),
-        (f'<a href="{"x" * 500}" title=\'a > b\'>this</a> page', "this page"),
+        (f"<a href=\"{'x' * 500}\" title='a > b'>this</a> page", "this page"),
         ('<td nowrap width=3>a</td><font color="red"size=2>b</font>', "a b"),
         ("fish &amp; chips &quot;today&quot;", 'fish & chips "today"'),
         ("&lt;b&gt; is a tag", "<b> is a tag"),

@@ -27,13 +27,16 @@ from bertpre.training.trainer import Trainer
 from tests.helpers import copy_run, read_metrics
 from tests.toys import ROWS, ToyModel, ToyOutput, ToySource, toy_trainer
 
+OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 bytes")
+NO_HANDLE = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
 
 class LimitedModel(ToyModel):
     """Runs out of memory above `limit` rows: after the forward pass, or in the middle of the backward pass."""
 
-    def __init__(self, limit: int, in_backward: bool = False) -> None:
+    def __init__(self, limit: int, in_backward: bool = False, error: RuntimeError = OUT_OF_MEMORY) -> None:
         super().__init__()
-        self.limit, self.in_backward = limit, in_backward
+        self.limit, self.in_backward, self.error = limit, in_backward, error
         self.classifier.weight.register_hook(lambda gradient: self.run_out() if in_backward else None)
         self.tried: list[int] = []
         self.computed: list[weakref.ref[Tensor]] = []
@@ -49,7 +52,7 @@ class LimitedModel(ToyModel):
     def run_out(self) -> None:
         """Raise what a full GPU raises, if this pass has too many rows."""
         if self.tried[-1] > self.limit:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 bytes")
+            raise type(self.error)(*self.error.args)
 
 
 def limited_trainer(folder: Path, limit: int, **others: Any) -> Trainer:  # noqa: ANN401
@@ -61,13 +64,20 @@ def size_of(trainer: Trainer) -> int:
 
 
 @pytest.mark.parametrize("in_backward", [False, True])
-def test_a_pass_that_does_not_fit_leaves_nothing_behind(in_backward: bool, tmp_path: Path) -> None:
-    model = LimitedModel(2, in_backward)
+@pytest.mark.parametrize("error", [OUT_OF_MEMORY, NO_HANDLE])
+def test_a_pass_that_does_not_fit_leaves_nothing_behind(error: RuntimeError, in_backward: bool, tmp_path: Path) -> None:
+    model = LimitedModel(2, in_backward, error)
     trainer = toy_trainer(tmp_path, model=model)
     assert not trainer.training_step.fits(ToySource().sample(3))
     assert [each() for each in model.computed] == [None]
     assert [weight.grad for weight in trainer.training_step.working.model.parameters()] == [None] * 3
     assert trainer.training_step.fits(ToySource().sample(2))
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path: Path) -> None:
+    model = LimitedModel(2, error=RuntimeError("CUDA error: an illegal memory access was encountered"))
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        toy_trainer(tmp_path, model=model).training_step.fits(ToySource().sample(3))
 
 
 @pytest.mark.parametrize(("limit", "tried", "size"), [(5, [5], 4), (4, [5, 3], 2), (2, [5, 3, 2], 1)])

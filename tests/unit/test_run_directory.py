@@ -12,6 +12,7 @@ from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import (
     ARTEFACTS,
     claim,
+    drop_results,
     is_finished,
     load_run,
     model_of,

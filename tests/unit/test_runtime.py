@@ -110,6 +110,8 @@ def test_the_users_own_accelerate_configuration_changes_no_arithmetic(monkeypatc
         ("NVIDIA L40S", torch.bfloat16, 362e12),
         ("NVIDIA L4", torch.bfloat16, 121e12),
         ("Tesla T4", torch.float16, 65e12),
+        ("NVIDIA RTX A4000", torch.bfloat16, None),
+        ("NVIDIA T400", torch.float16, None),
         ("NVIDIA H100 PCIe", torch.float32, None),
         ("an unknown GPU", torch.bfloat16, None),
     ],
