@@ -230,7 +230,8 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
             raise error from None
     longest = min(tokenizer.model_max_length, readable_length(model) or 512)
     kind = kind_of(model.config)
-    settings = Finetune(path=place, task=kind, max_length=longest, truncation="head")
+    values = {"path": place, "task": kind, "max_length": longest, "truncation": "head"}
+    settings = Finetune.model_validate(values)
     return Classifier(model, tokenizer, Task(kind, class_names(model)), longest, "head"), settings
 
 
