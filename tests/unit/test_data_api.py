@@ -72,7 +72,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def test_texts_from_files_patterns_rows_and_strings(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n\nthree\n")
     (tmp_path / "b.csv").write_text("body\nfour\n")
-    assert list(read_texts(tmp_path / "a.txt", text_unit="paragraph")) == ["one\ntwo", "three\n"]
+    assert list(read_texts(tmp_path / "a.txt", text_unit="paragraph")) == ["one\ntwo", "three"]
     assert list(read_texts(f"{tmp_path}/*.txt", limit=1)) == ["one"]
     assert list(read_texts(tmp_path / "b.csv", text_column="body")) == ["four"]
     assert list(read_texts(["five", {"text": "six"}, "seven"], limit=2)) == ["five", "six"]
