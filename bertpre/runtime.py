@@ -46,9 +46,8 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
     if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
-        os.environ.setdefault(
-            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-        )  # for `set_deterministic`; read at the first product
+        # For `set_deterministic`: cuBLAS reads it before its first product.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     else:
         keep_freed_memory()
     AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
