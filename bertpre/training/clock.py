@@ -49,7 +49,8 @@ class Clock:
             return self.duration.progress(step, 0.0, tokens)
         return self.duration.progress(step, self.elapsed + self.reserve_seconds, tokens, self.startup_seconds)
 
-    def seconds_left(self, progress: float) -> float:
-        """The time that the rest takes at the speed so far."""
-        so_far = self.now() - (self.startup_seconds or 0.0)
+    def seconds_left(self, step: int, tokens: int) -> float:
+        """The time that the rest takes at the speed so far; what is kept for the end is part of a budget's rest."""
+        now, startup = self.now(), self.startup_seconds or 0.0
+        progress, so_far = self.duration.progress(step, now, tokens, startup), now - startup
         return max(0.0, so_far / progress - so_far) if progress else 0.0

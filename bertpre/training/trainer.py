@@ -253,8 +253,8 @@ class Trainer:
 
     def state_of_time(self) -> tuple[int, int, float, float, float]:
         """Steps, tokens and seconds so far, the share that is done, and the seconds that the rest takes."""
-        share, now = self.share_done(), self.clock.now()
-        return self.progress.step, self.progress.tokens, now, share, self.clock.seconds_left(share)
+        step, tokens = self.progress.step, self.progress.tokens
+        return step, tokens, self.clock.now(), self.share_done(), self.clock.seconds_left(step, tokens)
 
     def evaluate(self) -> None:
         """Measure on the validation part; the time it takes does not count in the throughput."""

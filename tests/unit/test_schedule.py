@@ -72,3 +72,12 @@ def test_the_clock_counts_start_up_once_and_continues_after_a_resume() -> None:
     resumed.resume(elapsed=4.0, startup_seconds=1.0)
     assert resumed.now() >= 4.0
     assert resumed.progress(step=3, tokens=0) == pytest.approx((4 - 1) / (10 - 1))
+
+
+def test_what_is_kept_for_the_end_does_not_shorten_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(Duration(max_steps=1000, budget_seconds=3600))
+    clock.update(elapsed=60.0, reserve_seconds=0.0)
+    clock.update(elapsed=80.0, reserve_seconds=10.0)
+    monkeypatch.setattr(clock, "now", lambda: 80.0)
+    assert clock.seconds_left(step=1, tokens=0) == pytest.approx(3600 - 80)
+    assert clock.seconds_left(step=500, tokens=0) == pytest.approx(20)  # at 25 steps a second
