@@ -52,7 +52,7 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: 
     lines, and where the vocabulary is not WordPiece's. transformers reads `tokenizer.json`.
     """
     if longest is not None:
-        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+        tokenizer.model_max_length = longest
     tokenizer.save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     config = {key: value for key, value in json.loads(file.read_text()).items() if key not in HOW_LOADED}

@@ -98,12 +98,18 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     last = stages.index(begun[-1]) if begun else -1
     frozen = [key for key in binding if stages.index(FIRST_READER[key.split(".")[0]]) <= last]
     if frozen:
+        run = kept.parent
+        ways = [f"data.path={run} (pretrain on its prepared data)"] if (run / "data").exists() else []
+        if (run / "model").exists():
+            ways += [
+                f"finetune.init={run} (fine-tune its model again)",
+                f"training.init={run} tokenizer.path={run} (pretrain its model further)",
+            ]
+        more = f"; to use what this run has in that one, add {' or '.join(ways)}" if ways else ""
         raise UserError(
-            f"output_dir: {kept.parent} was started with another recipe, which differs in {', '.join(frozen)}; "
-            "nothing was changed; restore the old values, or give another folder with output_dir=FOLDER; to start that "
-            f"one from this run's model, add finetune.init={kept.parent} (fine-tune it again) or "
-            f"training.init={kept.parent} tokenizer.path={kept.parent} (pretrain it further); "
-            f"these recipe keys may change between runs: {', '.join(free_keys())}"
+            f"output_dir: {run} was started with another recipe, which differs in {', '.join(frozen)}; nothing was "
+            f"changed; restore the old values, or give another folder with output_dir=FOLDER{more}; these recipe keys "
+            f"may change between runs: {', '.join(free_keys())}"
         )
 
 
@@ -117,8 +123,9 @@ def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
     @functools.wraps(stage)
     def alone(recipe: Recipe, *arguments: P.args, **options: P.kwargs) -> T:
         folder = Path(recipe.output_dir)
-        if not is_first_process() or fcntl is None or not folder.is_dir():
+        if not is_first_process() or fcntl is None:
             return stage(recipe, *arguments, **options)
+        claim(recipe)
         handle = os.open(folder, os.O_RDONLY)
         try:
             take_lock(handle, folder)
@@ -192,7 +199,7 @@ def read_results(folder: Path) -> dict[str, Any]:
     return read_json(folder / "results.json")
 
 
-def write_results(folder: Path, stage: str, results: dict[str, Any] | list[dict[str, Any]]) -> None:
+def write_results(folder: Path, stage: str, results: dict[str, Any] | list[dict[str, Any]] | str) -> None:
     """Set one stage's results."""
     write_text(folder / "results.json", json.dumps(read_results(folder) | {stage: results}, indent=2) + "\n")
 

@@ -8,6 +8,7 @@ from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
 from bertpre.finetuning.scores import main_metrics, score
+from bertpre.finetuning.seeds import examples_fingerprint
 from bertpre.finetuning.splits import Parts, read_further, read_parts, read_test
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import own_row
@@ -41,6 +42,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
         rows[UNTRAINED] = measure_untrained(recipe, parts, test)
         print_row(UNTRAINED, rows[UNTRAINED])
     write_results(folder, "baseline", rows)
+    write_results(folder, "baseline_of", examples_fingerprint([parts.training, test]))
     results = read_results(folder)
     if "evaluate" in results:
         print_row("this run", own_row(settings.task, results))

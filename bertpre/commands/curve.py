@@ -9,7 +9,7 @@ from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.scores import score, spread
-from bertpre.finetuning.seeds import examples_fingerprint, recipe_fingerprint, seeds_of
+from bertpre.finetuning.seeds import examples_fingerprint, recipe_fingerprint, seeds_of, weights_fingerprint
 from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
@@ -45,7 +45,8 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     parts = read_parts(recipe)
     shares = {share: [draw(parts.training, share, seed) for seed in seeds_of(recipe)] for share in fractions}
     test = read_test(recipe, parts)
-    fingerprint = recipe_fingerprint(recipe) + examples_fingerprint([parts.training, test]) + str(settings.seeds)
+    texts = examples_fingerprint([parts.training, test])
+    fingerprint = recipe_fingerprint(recipe) + weights_fingerprint(recipe) + texts + str(settings.seeds)
     rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == fingerprint]
     inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]
     wanted = [(share, init) for share in shares for init in dict.fromkeys(inits)]

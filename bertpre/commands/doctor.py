@@ -17,6 +17,7 @@ from bertpre.data.store import SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
 from bertpre.finetuning.splits import read_parts, read_test
+from bertpre.model.flops import Sizes, flops_per_token
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
@@ -189,7 +190,7 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
         if len(phase.choices) > 1:
             yield f"phase {number}: {phase.micro_batch_size} pairs in a pass fit"
     yield f"the largest batches fit; compiling and running them took {duration(rehearsal.startup_seconds)}"
-    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens)
+    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, phase_costs(recipe))
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
     first, last = (rehearsal.overfit[place]["mlm_loss"] for place in (0, -1))
     yield f"overfit one batch: MLM loss {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
@@ -197,18 +198,32 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
         yield "! the model cannot overfit one batch: check training.learning_rate first, then the masks"
 
 
-def time_lines(training: Training, step_seconds: float, step_tokens: float) -> Iterator[str]:
-    """Speed, and when the training ends at that speed."""
+def phase_costs(recipe: Recipe) -> np.ndarray:
+    """Share, tokens a step and FLOPs a step of each phase, (phases, 3), the last two as multiples of the first's."""
+    training, sizes = recipe.training, recipe.model.model_dump(include=set(Sizes.__annotations__))
+    config = Sizes(**sizes, vocab_size=recipe.tokenizer.vocab_size)
+    rows = []
+    for phase in training.phases:
+        tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length
+        rows.append((phase.share, tokens, tokens * flops_per_token(config, phase.max_length, training.masked_lm_prob)))
+    return np.array(rows) / [1, *rows[0][1:]]
+
+
+def time_lines(training: Training, step_seconds: float, step_tokens: float, costs: np.ndarray) -> Iterator[str]:
+    """Speed in the first phase, and when the training ends at that speed; `costs` are those of `phase_costs`."""
     yield f"{step_seconds:.2f} s a step, {step_tokens / step_seconds:,.0f} tokens/s"
-    ends = {
-        "training.max_steps": training.max_steps,
-        "training.max_tokens": training.max_tokens and training.max_tokens / step_tokens,
-        "training.budget": training.budget and seconds(training.budget) / step_seconds,
+    shares, tokens, lasting = (costs * [1, step_tokens, step_seconds]).T
+    limits = {  # and what a step of each phase takes of it
+        "training.max_steps": (training.max_steps, np.ones_like(shares)),
+        "training.max_tokens": (training.max_tokens, tokens),
+        "training.budget": (training.budget and seconds(training.budget), lasting),
     }
-    name, steps = min(((key, value) for key, value in ends.items() if value), key=lambda item: item[1])
+    steps = {name: shares * limit / each for name, (limit, each) in limits.items() if limit}
+    name = min(steps, key=lambda name: steps[name] @ lasting)
+    total, count = steps[name] @ lasting, steps[name].sum()
     price = training.price_per_hour
-    cost = f", cost {steps * step_seconds / 3600 * price:,.2f}" if price else ""
-    lasting = duration(steps * step_seconds)
-    yield f"{name} ends training after about {steps:,.0f} steps, {steps * step_tokens:,.0f} tokens, {lasting}{cost}"
-    if steps < 100:
+    cost = f", cost {total / 3600 * price:,.2f}" if price else ""
+    read = f"{steps[name] @ tokens:,.0f} tokens"
+    yield f"{name} ends training after about {count:,.0f} steps, {read}, {duration(total)}{cost}"
+    if count < 100:
         yield "! fewer than 100 steps: the model will learn little; allow more time, or use a smaller model or batch"

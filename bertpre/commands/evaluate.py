@@ -13,7 +13,7 @@ from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.finetuning.scores import intervals, main_metrics, score
-from bertpre.finetuning.seeds import measure_seeds
+from bertpre.finetuning.seeds import examples_fingerprint, measure_seeds
 from bertpre.finetuning.splits import (
     Labelled,
     chosen_on_test,
@@ -25,7 +25,7 @@ from bertpre.finetuning.splits import (
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.report import write_report
-from bertpre.run_directory import claim, read_results, write_results
+from bertpre.run_directory import claim, drop_results, is_finished, read_results, write_results
 from bertpre.runtime import start_accelerator
 
 
@@ -36,8 +36,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     the recipe's texts where they may have been read already.
     """
     settings, folder = recipe.required_finetune, claim(recipe)
-    if not (folder / "finetuned").exists():
-        raise UserError(f"no classifier in {folder}/finetuned; run `bertpre finetune` first")
+    if not is_finished(folder, "finetune"):
+        raise UserError(f"no finished classifier in {folder}/finetuned; run `bertpre finetune` first")
     start = time.perf_counter()
     start_accelerator()  # hides the libraries' progress bars
     labelled = labelled or Labelled(recipe)
@@ -65,6 +65,9 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         words = score(settings.task, test.labels, fit_tfidf(parts.training)(test), test.classes)
         metrics["bag_of_words"] = {"accuracy": words["accuracy"], "seconds": time.perf_counter() - start}
     write_results(folder, "evaluate", metrics)
+    if read_results(folder).get("baseline_of") not in (None, examples_fingerprint([parts.training, test])):
+        print("evaluate: `bertpre baseline` measured other examples; its rows are removed, run it again")
+        drop_results(folder, "baseline", "baseline_of")
     write_report(folder, recipe)
     print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} test texts")
     print(f"evaluate: {overlap_text(metrics)}")

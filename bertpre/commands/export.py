@@ -25,7 +25,7 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     if to not in FORMATS:
         raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
     run, recipe = load_run(run_dir)
-    folder = Path(output_dir) if output_dir else run / f"export-{to}"
+    folder = Path(output_dir).absolute() if output_dir else run / f"export-{to}"  # "." has no name
     check_writable(folder)
     quiet_transformers()
     with TemporaryDirectory(dir=folder.parent, prefix=".export-") as partial:  # a failure leaves nothing half-written

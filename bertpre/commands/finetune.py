@@ -19,6 +19,7 @@ from bertpre.finetuning.seeds import (
     recipe_fingerprint,
     seeds_of,
     spread_of,
+    weights_fingerprint,
 )
 from bertpre.finetuning.splits import Labelled, balance, digest_of_test
 from bertpre.recipe import Finetune, Recipe
@@ -52,7 +53,8 @@ def finetune(
                 console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts.validation)
     used = [part for part in (parts.training, parts.validation, unlabelled) if part is not None]
-    made_from = recipe_fingerprint(recipe) + examples_fingerprint(used)
+    weights = weights_fingerprint(recipe)
+    made_from = recipe_fingerprint(recipe) + weights + examples_fingerprint(used)
     checkpoints = open_checkpoints(recipe, accelerator, made_from)
     tuning = FineTuning(
         recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled, checkpoints, after_step
@@ -63,7 +65,7 @@ def finetune(
     each = [fit_seed(tuning, seed, made_from) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
     seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
-    metrics = each[best] | {"seconds": seconds, "init": settings.init}
+    metrics = each[best] | {"seconds": seconds, "init": settings.init, "init_weights": weights}
     if parts.test is not None:
         metrics["test_digest"] = digest_of_test(parts)
     if unlabelled is not None:

@@ -1,12 +1,16 @@
 """`bertpre init`: a copy of a recipe, to edit."""
 
+import math
 import re
 import shlex
 from pathlib import Path
 
+import yaml
+
 from bertpre.console import program
 from bertpre.errors import UserError, first_line
-from bertpre.recipe import find_recipe, shipped_recipes
+from bertpre.recipe import find_recipe, load_recipe, shipped_recipes, to_yaml
+from bertpre.recipe.loading import is_of_a_run, read_yaml
 
 
 def init(recipe: str, file: str) -> None:
@@ -19,10 +23,13 @@ def init(recipe: str, file: str) -> None:
     if target.exists():
         raise UserError(f"{target}: exists already; give a new file")
     text = source.read_text(encoding="utf-8")
+    if is_of_a_run(source, values := read_yaml(source)):
+        text = to_yaml(load_recipe(recipe))  # with its paths where they are now
     schema = next(iter(shipped_recipes().values())).with_name("schema.json")
     text = text.replace("$schema=./schema.json", f"$schema={schema.resolve().as_uri()}")
     name, output_dir = shlex.quote(target.as_posix()), f"runs/{target.stem}"
-    text = re.sub(r"(?m)^output_dir:.*$", f"output_dir: {output_dir}", text, count=1)
+    line = yaml.safe_dump({"output_dir": output_dir}, allow_unicode=True, width=math.inf).strip()
+    text = re.sub(r"(?m)^output_dir:.*$", lambda _: line, text, count=1)
     text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b", rf"\1 {name}", text)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -30,9 +37,12 @@ def init(recipe: str, file: str) -> None:
     except OSError as error:
         raise UserError(f"{target}: cannot be written: {first_line(error)}; give another file") from None
     print(f"{target} is a copy of the recipe {recipe}. Edit it, then:")
-    for command, does in (
-        ("show", "every key, its value and its meaning"),
-        ("doctor", "check the machine, the data and the time; writes nothing"),
-        ("run", f"run it; results go to {output_dir}"),
-    ):
+    steps = {
+        "show": "every key, its value and its meaning",
+        "doctor": "check the machine, the data and the time; writes nothing",
+        "run": f"run it; results go to {output_dir}",
+    }
+    if "suite" in values and source in shipped_recipes().values():
+        steps = {"show": steps["show"], "suite": steps["run"]}
+    for command, does in steps.items():
         print(f"  {program()} {command} {name:<{len(name) + 6 - len(command)}}  {does}")

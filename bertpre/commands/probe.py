@@ -38,9 +38,9 @@ def probe(
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     max_length = min(max_length, readable_length(network) or max_length)
-    store = data_folder(load_run(model)[1]) if is_run(model) else None
+    store = prepared_data(model, is_needed=texts is None and pairs is None)
     metrics: dict[str, Any] = {}
-    if texts is not None or (store is not None and store.is_dir()):
+    if texts is not None or store is not None:
         counts = np.zeros(len(tokenizer), dtype=np.int64)
         if texts is None:
             assert store is not None  # it is a folder
@@ -62,6 +62,19 @@ def probe(
     if not metrics:
         raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
     return metrics
+
+
+def prepared_data(model: str, is_needed: bool) -> Path | None:
+    """The prepared data of a run directory, where it is there; raises UserError where it is needed and unusable."""
+    if not is_run(model):
+        return None
+    try:
+        store = data_folder(load_run(model)[1])
+    except UserError:
+        if is_needed:
+            raise
+        return None
+    return store if store.is_dir() else None
 
 
 def read_lines(file: str, option: str) -> list[str]:

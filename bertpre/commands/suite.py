@@ -12,6 +12,7 @@ from bertpre.finetuning.glue import TASKS, GlueTask
 from bertpre.finetuning.labels import LabelEncoder
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.scores import score
+from bertpre.finetuning.seeds import weights_fingerprint
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, is_finished, read_results, write_results
@@ -73,9 +74,13 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
 
 
 def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
-    """A task's official metrics; those of a second development set have its name appended."""
-    folder = Path(recipe.output_dir)
-    if not is_finished(folder, "finetune"):
+    """A task's official metrics; those of a second development set have its name appended.
+
+    A task that was finished from other weights in the same place is fine-tuned again.
+    """
+    folder, weights = Path(recipe.output_dir), weights_fingerprint(recipe)
+    kept = read_results(folder).get("finetune")
+    if kept is None or kept.get("init_weights", weights) != weights:
         finetune(recipe)
     if not is_finished(folder, "evaluate"):
         evaluate(recipe)

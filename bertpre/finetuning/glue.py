@@ -133,6 +133,11 @@ class GlueFile:
         return self.task.tsv_labels.index(text)
 
 
+def is_glue(path: str) -> bool:
+    """Whether a Hub id or a folder is all of GLUE, which has no columns of its own."""
+    return path == "nyu-mll/glue" or (Path(path) / "CoLA").is_dir()
+
+
 def open_glue(path: str, name: str | None, split: str, key: str) -> Table | None:
     """A split of a task if `path` is a folder of the original TSV files; None otherwise."""
     task = TASKS.get(name or "")

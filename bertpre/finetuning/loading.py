@@ -154,6 +154,9 @@ def configure_for_task(config: "PreTrainedConfig", settings: Finetune, task: Tas
     """Write the task, dropout and pooling into a model's configuration, under the names that it has for them."""
     for name, value in task.config.items():
         setattr(config, name, value)
+    reads_pairs = settings.text_pair_column is not None
+    if reads_pairs or hasattr(config, "reads_pairs"):
+        config.reads_pairs = reads_pairs
     for name in HEAD_DROPOUT:
         if hasattr(config, name) or (name == "cls_dropout" and config.model_type.startswith("deberta")):
             setattr(config, name, settings.dropout)
@@ -231,6 +234,8 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
     longest = min(tokenizer.model_max_length, readable_length(model) or 512)
     kind = kind_of(model.config)
     values = {"path": place, "task": kind, "max_length": longest, "truncation": "head"}
+    if getattr(model.config, "reads_pairs", False):
+        values["text_pair_column"] = "text_pair"
     settings = Finetune.model_validate(values)
     return Classifier(model, tokenizer, Task(kind, class_names(model)), longest, "head"), settings
 

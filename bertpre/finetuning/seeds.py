@@ -13,13 +13,14 @@ import numpy as np
 from accelerate import Accelerator
 
 from bertpre.console import console
-from bertpre.files import write_text
+from bertpre.files import file_checksum, write_text
 from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
-from bertpre.finetuning.loading import load_classifier, readable_length
+from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.scores import score, spread
 from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, binding_values
+from bertpre.run_directory import model_of
 from bertpre.training.trackers import start_trackers
 
 FIGURES = "figures.json"  # beside a seed's classifier
@@ -31,6 +32,14 @@ def recipe_fingerprint(recipe: Recipe) -> str:
     binding = binding_values(recipe, sections)
     binding.pop("finetune.seeds", None)
     return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def weights_fingerprint(recipe: Recipe) -> str:
+    """A hash of the local weights that `finetune.init` names, which may have been trained again; empty for others."""
+    init = recipe.required_finetune.init
+    folder = Path(recipe.output_dir) / "model" if init == "pretrained" else Path(model_of(init))
+    file = folder / "model.safetensors"
+    return file_checksum(file)[:16] if file.is_file() else ""
 
 
 def seeds_of(recipe: Recipe) -> range:
@@ -86,7 +95,7 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
     trackers = start_trackers(run, name, recipe.training, recipe.model_dump()) if is_main else []
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:
-        save_model(classifier.model, classifier.tokenizer, folder, readable_length(classifier.model))
+        save_model(classifier.model, classifier.tokenizer, folder, classifier.max_length)
         if has_several:
             write_text(folder / FIGURES, json.dumps({"made_from": made_from, "figures": metrics}, indent=2))
             if tuning.checkpoints is not None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples, read_examples, refuse_ids, refuse_single_class, whole_texts
+from bertpre.finetuning.glue import is_glue
 from bertpre.finetuning.pseudo_labels import read_unlabelled
 from bertpre.recipe import Finetune, Recipe
 
@@ -55,6 +56,8 @@ class Labelled:
 def read_parts(recipe: Recipe) -> Parts:
     """The parts of the training split, checked; None for a part that the recipe does not ask for."""
     settings = recipe.required_finetune
+    if settings.name is None and is_glue(settings.path):
+        raise UserError(f"finetune.path: {settings.path} is GLUE: run `bertpre suite`, or name a task in finetune.name")
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
     refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
     refuse_ids(settings, training)

@@ -16,7 +16,7 @@ from bertpre.model.folders import save_model
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import to_yaml
 from bertpre.reporting.curves import read_metrics
-from bertpre.reporting.model_card import without_local_paths, write_card
+from bertpre.reporting.model_card import without_own_places, write_card
 from bertpre.run_directory import load_run, read_manifest, read_results
 from bertpre.training.checkpoint import FILES, read_state
 
@@ -71,7 +71,7 @@ def describe(
     """Write card, curves, recipe and results beside a model; no path of this machine and no text is among them."""
     recipe = load_run(run)[1]
     write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, license, revision)
-    write_text(folder / "recipe.yaml", to_yaml(without_local_paths(recipe)))
+    write_text(folder / "recipe.yaml", to_yaml(without_own_places(recipe)))
     write_text(folder / "results.json", json.dumps(public_results(results), indent=2) + "\n")
 
 

@@ -32,8 +32,9 @@ class BertPreConfig(PreTrainedConfig):
 
     `intermediate_size` is the width after the activation. The GeGLU of `"modern"` has a second input matrix of that
     width, so two thirds of BERT's width give the same number of parameters. `classifier_dropout=None` means
-    `hidden_dropout_prob`. A value of the wrong type, or one that breaks a rule below, raises an error that names the
-    field (StrictDataclassError, a ValueError or TypeError).
+    `hidden_dropout_prob`. `reads_pairs` tells what a classifier was trained on, pairs of texts, and changes no number.
+    A value of the wrong type, or one that breaks a rule below, raises an error that names the field
+    (StrictDataclassError, a ValueError or TypeError).
     """
 
     model_type = "bertpre"
@@ -56,6 +57,7 @@ class BertPreConfig(PreTrainedConfig):
     rope_theta: float | int = 10000.0
     classifier_pooling: str = "cls"
     classifier_dropout: float | int | None = None
+    reads_pairs: bool = False
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
     cls_token_id: int | None = 2

@@ -179,6 +179,10 @@ def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
         bos_token_id=config.cls_token_id,
         eos_token_id=config.sep_token_id,
     )
+    # transformers 4 reads these in place of layer_types and rope_parameters. Without them it would silently give two
+    # of three layers local attention, and all of them other rotary bases.
+    stock.global_attn_every_n_layers = 1
+    stock.global_rope_theta = stock.local_rope_theta = config.rope_theta
     return _with_rest(stock, config)
 
 

@@ -65,7 +65,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
     tokenizer = AutoTokenizer.from_pretrained(source)
     if exported.config.model_type == "modernbert":
         tokenizer = give_segments(tokenizer, wanted=False)
-    save_tokenizer(tokenizer, target, config.max_position_embeddings)
+    save_tokenizer(tokenizer, target, min(tokenizer.model_max_length, config.max_position_embeddings))
     if to == "onnx":  # with the configuration of the stock model, which has the same inputs and outputs
         exported.config.save_pretrained(target)
         return export_graph(model, target / "model.onnx")

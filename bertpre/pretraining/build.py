@@ -130,7 +130,8 @@ def step_log(
     writes: bool,
 ) -> StepLog:
     """The log of pretraining, with its trackers and watches."""
-    training, length = recipe.training, recipe.training.phases[0].max_length
+    training = recipe.training
+    flops = [flops_per_token(model.config, phase.max_length, training.masked_lm_prob) for phase in training.phases]
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
     context_free_loss = data.frequencies["context_free_loss"]
     shown = {"mlm_loss": f"MLM loss {{:.3f}} (context-free {context_free_loss:.3f})"}
@@ -141,7 +142,7 @@ def step_log(
         training.log_every,
         [SpikeWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
         Machine(
-            flops_per_token(model.config, length, training.masked_lm_prob),
+            lambda progress: flops[data.phase_at(progress)],
             peak_flops(accelerator.device, dtype),
             training.price_per_hour,
         ),

@@ -19,11 +19,12 @@ def fill_masks(
     """Mask one word in each of a few validation sentences; returns sentences, answers and the model's three guesses."""
     fillings: list[dict[str, Any]] = []
     model.eval()
+    longest = min(24, model.config.max_position_embeddings - 2)
     for start, end in zip(shard.sentences[:-1], shard.sentences[1:], strict=True):
         ids = shard.tokens[start:end].tolist()
         words = tokenizer.convert_ids_to_tokens(ids)
         place = longest_word(words)
-        if not 8 <= len(ids) <= 24 or place is None:
+        if not 8 <= len(ids) <= longest or place is None:
             continue
         shown = [*ids[:place], tokenizer.mask_token_id, *ids[place + 1 :]]
         inputs = torch.tensor([[tokenizer.cls_token_id, *shown, tokenizer.sep_token_id]], device=model.device)

@@ -2,9 +2,11 @@
 
 import difflib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,7 +58,7 @@ def stored_values(folder: Path, prefer_near: bool = False) -> dict[str, Any]:
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with the absolute paths of its local files; those that its run directory knows need not be here."""
-    folder = Path(recipe.output_dir)
+    folder = Path(recipe.output_dir).expanduser()
     stored = stored_values(folder) if (folder / "recipe.yaml").is_file() else None
     return Recipe.model_validate(make_local_paths_absolute(recipe.model_dump(), stored))
 
@@ -125,7 +127,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `section.key=value` in place, the value in YAML."""
+    """Set one `section.key=value` in place, the value in YAML; that of a key for text is the text as it is written."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
@@ -133,6 +135,9 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         value = text
+    is_quoted = text.lstrip()[:1] in ("'", '"')
+    if value is not None and not is_quoted and re.sub(r"\.\d+", "", key) in TEXT_KEYS:
+        value = text.strip()  # in YAML, "Issue #" would lose its end and 2026-11-28 be a date
     set_key(values, key, value)
 
 
@@ -179,8 +184,10 @@ def explain(error: ValidationError) -> Iterator[str]:
             section = f"{key}." if key else ""  # the message of a validator over several keys starts with one of them
             yield section + str(mistake["ctx"]["error"])
         else:
-            given = "" if isinstance(mistake["input"], dict) else f" (given: {mistake['input']!r})"
-            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}"
+            value = mistake["input"]
+            given = "" if isinstance(value, dict) else f" (given: {value!r})"
+            hint = "; put it in quotes" if isinstance(value, bool | date) and "string" in mistake["type"] else ""
+            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}{hint}"
 
 
 def known_keys(section: type[Section] = Recipe) -> Iterator[str]:
@@ -204,9 +211,12 @@ def type_parts(annotation: Any) -> Iterator[Any]:
         yield from type_parts(part)
 
 
+TEXT_KEYS = {key for key, field in fields(Recipe) if field.annotation in (str, str | None)}
+
+
 def to_yaml(recipe: Recipe) -> str:
     """The resolved recipe, every default written out; loads again unchanged."""
-    return yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True, width=math.inf)
 
 
 def json_schema() -> str:

@@ -13,11 +13,14 @@ NAMES = ("", "sample", "pretrained", "random")  # their values that are never pa
 def make_local_paths_absolute(values: dict[str, Any], stored: dict[str, Any] | None = None) -> dict[str, Any]:
     """Replace, in place, each relative path that exists by its absolute path; returns `values`.
 
-    Patterns stay patterns. Hub ids, names of splits and paths that do not exist stay as they are, unless `stored`, the
-    recipe of the run directory, has an absolute path with the same end: the run was started in another directory.
+    `~` becomes the home directory, since the shell leaves it alone after "=". Patterns stay patterns. Hub ids, names of
+    splits and paths that do not exist stay as they are, unless `stored`, the recipe of the run directory, has an
+    absolute path with the same end: the run was started in another directory.
     """
     known = {key: holder[name] for key, holder, name in paths_in(stored or {})}
+    values["output_dir"] = os.path.expanduser(values["output_dir"])
     for key, holder, name in paths_in(values):
+        holder[name] = os.path.expanduser(holder[name])
         given, before = holder[name], known.get(key, "")
         if os.path.isabs(given):
             continue

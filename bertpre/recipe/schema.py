@@ -475,10 +475,11 @@ class Recipe(Section):
     @model_validator(mode="after")
     def check(self) -> "Recipe":
         tuned = self.finetune
-        if tuned is not None and tuned.test_fraction and (self.evaluate.path or self.evaluate.split):
+        given = [f"evaluate.{key}" for key in ("path", "split", "limit") if getattr(self.evaluate, key)]
+        if tuned is not None and tuned.test_fraction and given:
             raise ValueError(
-                "finetune.test_fraction: is for data without another test set; leave evaluate.path and "
-                "evaluate.split out"
+                "finetune.test_fraction: sets a part aside, and all of it is the test set; leave "
+                f"{' and '.join(given)} out"
             )
         if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
             raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")

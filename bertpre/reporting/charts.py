@@ -67,7 +67,8 @@ def line_chart(
         return ""
     xs = [x for _, _, points in shown for x, _ in points]
     x_axis = Axis(*(log_spread(xs) if is_log else spread(xs, 0.0)), LEFT, WIDTH - RIGHT, is_log)
-    y_axis = Axis(*y_range(shown, levels, form is percent), HEIGHT - BOTTOM, TOP)
+    beside = [*levels.values(), *((x_axis.low, x_axis.high) if diagonal else ())]
+    y_axis = Axis(*y_range(shown, beside, form is percent), HEIGHT - BOTTOM, TOP)
     parts = [frame(x_axis, y_axis, x_label, form)]
     for place, value in enumerate(levels.values()):
         y = y_axis(value)
@@ -83,9 +84,9 @@ def line_chart(
     return figure(title, note, f"{title} by {x_label}: {'; '.join(said)}", "".join(parts), keys)
 
 
-def y_range(shown: Sequence[Shown], levels: dict[str, float], is_share: bool) -> tuple[float, float]:
-    """The ends of an axis for all values, levels and error bars; that of a share ends at 0 and 1 at the latest."""
-    ys = [y for _, _, points in shown for _, y in points] + list(levels.values())
+def y_range(shown: Sequence[Shown], beside: list[float], is_share: bool) -> tuple[float, float]:
+    """The ends of an axis for all values, those `beside` them, and error bars; for shares within 0 and 1."""
+    ys = [y for _, _, points in shown for _, y in points] + beside
     for _, curve, points in shown:
         for (_, y), error in zip(points, curve.errors, strict=False):
             ys += [y - error, y + error]

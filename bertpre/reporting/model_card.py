@@ -10,6 +10,7 @@ import yaml
 
 from bertpre.console import duration
 from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Recipe, Source, to_yaml
+from bertpre.recipe.paths import NAMES
 from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.picture import pretraining_png
@@ -17,6 +18,7 @@ from bertpre.reporting.report import headline_rows, synthetic_notes
 
 PICTURE = "curves.png"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
+MODEL_ID = re.compile(r"([\w-][\w.-]*/)?[\w.-]+")  # some old models, such as bert-base-uncased, have no owner
 PATHS = (*PATH_KEYS, "output_dir")  # keys that may hold a path on this machine
 
 LOADING = """```python
@@ -51,6 +53,14 @@ TASKS = {
     "regression": "text regression",
     "tokens": "token classification",
 }
+CHOICES = {  # what the pipeline has to be told
+    "tokens": ', aggregation_strategy="first"',  # words, not pieces of them
+    "multi_label": ", top_k=None",  # the probability of every class
+}
+OTHER_ENDS = """
+Of a text that is too long, this code reads the start. The metrics were measured on its end, or on both its ends
+(`finetune.truncation` below), which `bertpre predict` reads in a run directory.
+"""
 METRIC_IDS = {  # bertpre's names of metrics and the Hub's
     "accuracy": "accuracy", "f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr",
     "spearman": "spearmanr", "loss": "loss",
@@ -76,7 +86,7 @@ LOADING_ONNX = """```python
 import onnxruntime
 from transformers import AutoTokenizer
 
-folder = "{repo_id}"  # where its files lie on this machine
+folder = "{folder}"  # where its files lie on this machine{download}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
 print(session.run(None, dict(tokenizer("It is good.", return_tensors="np"))))
@@ -128,10 +138,12 @@ def model_card(
     Stages without an entry in `results` or `manifest` are left out; of a path on this machine only the last part is
     shown.
     """
-    recipe = without_local_paths(recipe)
-    head = front_matter(recipe, results, model_type, license)
+    public = without_own_places(recipe)
+    # What follows about labelled texts would be untrue of an encoder, whose recipe may have them.
+    recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
+    head = front_matter(recipe, results, model_type, license, is_onnx)
     name = repo_id.split("/")[-1]
-    if index := model_index(recipe, results, name):
+    if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
         head["model-index"] = index
     sections = {
         "How to load it": how_to_load_onnx(repo_id)
@@ -144,24 +156,27 @@ def model_card(
         "Limits and bias": limits(recipe, results),
         "Hardware and versions": machines(manifest),
         "Time, energy and cost": expense(recipe, results, manifest),
-        "Reproduce it": reproduction(recipe, manifest),
+        "Reproduce it": reproduction(public, manifest),
         "Citation": CITATION,
-        "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(recipe)}```\n\n</details>",
+        "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(public)}```\n\n</details>",
     }
     parts = [f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n", f"# {name}\n"]
-    parts.append(f"{what_it_is(recipe, results, model_type)}\n")
+    parts.append(f"{what_it_is(recipe, results, model_type, is_onnx)}\n")
     parts += [f"## {title}\n\n{text.strip()}\n" for title, text in sections.items() if text]
     return "\n".join(parts)
 
 
-def model_index(recipe: Recipe, results: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def model_index(recipe: Recipe, results: dict[str, Any], name: str, lacks_pairs: bool) -> list[dict[str, Any]]:
     """The metrics as the Hub's `model-index`; empty without any."""
-    found = [entry for entry in (pretraining_entry(recipe, results), test_entry(recipe, results)) if entry]
+    found = [entry for entry in (pretraining_entry(recipe, results, lacks_pairs), test_entry(recipe, results)) if entry]
     return [{"name": name, "results": found}] if found else []
 
 
-def pretraining_entry(recipe: Recipe, results: dict[str, Any]) -> dict[str, Any]:
-    """The validation metrics of the pretraining; empty without one."""
+def pretraining_entry(recipe: Recipe, results: dict[str, Any], lacks_pairs: bool) -> dict[str, Any]:
+    """The validation metrics of the pretraining; empty without one.
+
+    `lacks_pairs`: the published model has no head for sentence pairs.
+    """
     if "pretrain" not in results or recipe.corpus is None:
         return {}
     validation, kind = results["pretrain"]["validation"], results.get("prepare", {}).get("pairs_kind", "nsp").upper()
@@ -170,7 +185,7 @@ def pretraining_entry(recipe: Recipe, results: dict[str, Any]) -> dict[str, Any]
         "mlm_accuracy": ("accuracy", "MLM accuracy"),
         "nsp_accuracy": ("accuracy", f"{kind} accuracy"),
     }
-    if kind == "NONE" or not validation.get("nsp_pairs", 1):
+    if lacks_pairs or kind == "NONE" or not validation.get("nsp_pairs", 1):
         del names["nsp_accuracy"]
     found = [metric(*name, validation[key]) for key, name in names.items() if key in validation]
     source = recipe.corpus
@@ -317,24 +332,37 @@ def reproduction(recipe: Recipe, manifest: dict[str, Any]) -> str:
     facts: dict[str, Any] = next(iter(manifest.values()), {})
     own = f" {facts['versions']['bertpre']}" if facts else ""
     paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
-    local = any(path != "sample" and not HUB_ID.fullmatch(path) for path in paths)
+    inits = [init for init in (recipe.training.init, recipe.finetune and recipe.finetune.init) if init]
+    local = not all([is_public("path", path) for path in paths] + [is_public("init", init) for init in inits])
     files = " Put your own paths where it names local files." if local else ""
     words = f"Save the recipe at the end as `recipe.yaml`.{files} With bertpre{own}:"
     return f"{words}\n\n```bash\nbertpre run recipe.yaml\n```"
 
 
-def without_local_paths(recipe: Recipe) -> Recipe:
-    """The recipe without paths on this machine: only the last part of each is kept."""
+def without_own_places(recipe: Recipe) -> Recipe:
+    """The recipe for others: without its author's repository and project, and with the last part of each local path.
+
+    That of a model is a folder and keeps a slash, which Hub ids without an owner, such as `bert-base-uncased`, lack.
+    """
 
     def public(key: str, value: Any) -> Any:
         if isinstance(value, dict):
             return {name: public(name, part) for name, part in value.items()}
         if isinstance(value, list):
             return [public(key, part) for part in value]
-        is_path = key in PATHS and isinstance(value, str)
-        return Path(value).name if is_path and (Path(value).exists() or not HUB_ID.fullmatch(value)) else value
+        if key not in PATHS or not isinstance(value, str) or is_public(key, value):
+            return value
+        return Path(value).name + ("/" if key == "init" else "")
 
-    return Recipe.model_validate(public("", recipe.model_dump()))
+    values = recipe.model_dump()
+    del values["hub"], values["training"]["wandb_project"]
+    return Recipe.model_validate(public("", values))
+
+
+def is_public(key: str, value: str) -> bool:
+    """Whether the value of a key that may hold a path means the same on other machines."""
+    named = MODEL_ID if key == "init" else HUB_ID
+    return value in NAMES or (named.fullmatch(value) is not None and not Path(value).exists())
 
 
 def is_classifier(results: dict[str, Any]) -> bool:
@@ -342,7 +370,9 @@ def is_classifier(results: dict[str, Any]) -> bool:
     return "finetune" in results and "pretrain" not in results
 
 
-def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, license: str) -> dict[str, Any]:
+def front_matter(
+    recipe: Recipe, results: dict[str, Any], model_type: str, license: str, is_onnx: bool
+) -> dict[str, Any]:
     """The metadata that the Hub's search and widget read."""
     tuned = recipe.finetune
     paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
@@ -351,10 +381,10 @@ def front_matter(recipe: Recipe, results: dict[str, Any], model_type: str, licen
     facts = {
         "language": "en" if set(paths) == {"sample"} else None,  # a recipe does not say what language its texts have
         "license": license,
-        "library_name": "transformers",
+        "library_name": "onnx" if is_onnx else "transformers",
         "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",
         "tags": [model_type, "bertpre", *([] if is_classifier(results) else ["masked-lm"])],
-        "base_model": base if base and HUB_ID.fullmatch(base) else None,
+        "base_model": base if base and base not in NAMES and MODEL_ID.fullmatch(base) else None,
         "datasets": datasets,
     }
     return {name: fact for name, fact in facts.items() if fact}
@@ -365,26 +395,32 @@ def sources(recipe: Recipe) -> list[Source]:
     return [recipe.corpus, *recipe.corpus.more] if recipe.corpus else []
 
 
-def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str) -> str:
+def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx: bool) -> str:
     """The model in a few sentences."""
+    loads = f"It loads as stock `{model_type}` of transformers"
+    if is_onnx:
+        loads = "It is an ONNX graph, which onnxruntime executes"
     if is_classifier(results):
         own = {"random": "random weights", "pretrained": "an encoder pretrained by bertpre"}
         settings = recipe.required_finetune
         start = own.get(settings.init) or linked(settings.init, "")
-        return (
-            f"A model for {TASKS[settings.task]}, fine-tuned by bertpre from {start}. It loads as stock "
-            f"`{model_type}` of transformers."
-        )
+        return f"A model for {TASKS[settings.task]}, fine-tuned by bertpre from {start}. {loads}."
     model = recipe.model
-    order_head = "with both heads" if recipe.pairs.kind != "none" else "whose `seq_relationship` head is untrained"
+    order_head = ", with both heads" if recipe.pairs.kind != "none" else ", whose `seq_relationship` head is untrained"
+    if is_onnx:
+        order_head = ", with the head for masked words"
     kind = {
-        "bert": f"BERT (Devlin et al. 2018), {order_head}. It loads as stock `bert` of transformers.",
-        "modern": "ModernBERT (Warner et al. 2024) with full attention in every layer. It loads as stock `modernbert` "
-        "of transformers, which has neither segments nor a head for sentence pairs: those were left out, and single "
-        "texts are encoded as in pretraining.",
+        "bert": f"BERT (Devlin et al. 2018){order_head}",
+        "modern": "ModernBERT (Warner et al. 2024) with full attention in every layer",
     }[model.architecture]
     if model_type == "bertpre":
-        kind = f"{kind.split('. It loads')[0]}. It contains its own code, which transformers loads."
+        loads = "It contains its own code, which transformers loads"
+    elif model_type == "modernbert" and not is_onnx:
+        loads += (
+            ", which has neither segments nor a head for sentence pairs: those were left out, and single texts are "
+            "encoded as in pretraining"
+        )
+    kind += f". {loads}."
     size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
     if parameters := results.get("pretrain", {}).get("parameters"):
         size += f", {parameters:,} parameters in pretraining"
@@ -398,8 +434,9 @@ def pipeline_of(settings: Finetune) -> str:
 
 
 def how_to_load_onnx(repo_id: str) -> str:
-    """Code that runs the graph of an exported folder."""
-    return LOADING_ONNX.format(repo_id=repo_id)
+    """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
+    download = f"; to get them: hf download {repo_id} --local-dir {repo_id}" if "/" in repo_id else ""
+    return LOADING_ONNX.format(folder=repo_id, download=download)
 
 
 def how_to_load(
@@ -425,12 +462,11 @@ def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
         "task": TASKS[settings.task],
         "auto_class": "AutoModelForTokenClassification" if is_tokens else "AutoModelForSequenceClassification",
         "pipeline": pipeline_of(settings),
-        "choice": ', aggregation_strategy="first"' if is_tokens else "",  # words, not pieces of them
+        "choice": CHOICES.get(settings.task, ""),
         "text": text if is_tokens else f"{text}, truncation=True",
     }
-    if is_classifier(results):
-        return LOADING_CLASSIFIER.format(**choices)
-    return LOADING.format(repo_id=repo_id) + LOADING_SUBFOLDER.format(**choices)
+    code = LOADING_CLASSIFIER if is_classifier(results) else LOADING + LOADING_SUBFOLDER
+    return code.format(**choices) + ("" if settings.truncation == "head" or is_tokens else OTHER_ENDS)
 
 
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
@@ -457,8 +493,8 @@ def dataset(path: str, name: str | None, split: str) -> str:
 
 
 def linked(path: str, kind: str) -> str:
-    """A Hub id as a link, or a local path as code."""
-    if HUB_ID.fullmatch(path):
+    """A Hub id of a model (`kind` is empty) or a dataset as a link, or a local path as code."""
+    if (HUB_ID if kind else MODEL_ID).fullmatch(path):
         return f"[{path}](https://huggingface.co/{kind}{path})"
     return f"local files, `{path}`"
 

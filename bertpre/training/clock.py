@@ -43,11 +43,11 @@ class Clock:
     def progress(self, step: int, tokens: int) -> float:
         """The share of the training that is done after `step` steps and `tokens` tokens, from 0 to 1 or a little more.
 
-        Start-up is not part of a wall-clock budget's warm-up, and the reserve is subtracted from the budget.
+        Neither start-up nor the reserve is part of a wall-clock budget's schedule.
         """
         if self.startup_seconds is None:  # no time has passed that counts
             return self.duration.progress(step, 0.0, tokens)
-        return self.duration.progress(step, self.elapsed + self.reserve_seconds, tokens, self.startup_seconds)
+        return self.duration.progress(step, self.elapsed, tokens, self.startup_seconds, self.reserve_seconds)
 
     def seconds_left(self, step: int, tokens: int) -> float:
         """The time that the rest takes at the speed so far; what is kept for the end is part of a budget's rest."""

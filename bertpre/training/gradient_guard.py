@@ -88,13 +88,17 @@ class GradientGuard:
     def state(self) -> dict[str, Any]:
         """The guard's part of a checkpoint; the steps that are left out have a file of their own."""
         return {
-            "loss_scale": [self.loss_scale.value, self.loss_scale.good_steps],
+            "loss_scale": [self.loss_scale.value, self.loss_scale.good_steps] if self.loss_scale.enabled else None,
             "skipped_in_a_row": {str(step): documents for step, documents in self.row.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`; steps that are left out no longer count as skipped in a row."""
-        self.loss_scale.value, self.loss_scale.good_steps = state["loss_scale"]
+        """The inverse of `state`; steps that are left out no longer count as skipped in a row.
+
+        A checkpoint of bf16 or fp32 has no scale, or 1 in those of before 2026-11-25: fp16 begins with its own.
+        """
+        if self.loss_scale.enabled and state["loss_scale"] not in (None, [1.0, 0]):
+            self.loss_scale.value, self.loss_scale.good_steps = state["loss_scale"]
         row = {int(step): documents for step, documents in state.get("skipped_in_a_row", {}).items()}
         self.row = {step: row[step] for step in row if step not in self.left_out}
 

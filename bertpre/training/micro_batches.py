@@ -64,9 +64,12 @@ def sizes_of(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
 
 
 def restore_sizes(shapes: Sequence[Shape], sizes: Sequence[tuple[int, int]]) -> None:
-    """The inverse of `sizes_of`; another number of processes has other shares, and keeps its own sizes."""
+    """The inverse of `sizes_of`; another number of processes has other shares, and keeps its own sizes.
+
+    A size that the recipe names counts more than that of the checkpoint.
+    """
     for shape, (share, size) in zip(shapes, sizes, strict=False):
-        if shape.choices[0] == share:
+        if shape.choices[0] == share and size in shape.choices:
             shape.micro_batch_size = size
 
 

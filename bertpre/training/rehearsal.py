@@ -32,7 +32,9 @@ def rehearse(trainer: Trainer, steps: int, overfit_steps: int) -> Rehearsal:
         trainer.prefetch()
         for _ in range(steps):
             start = time.perf_counter()
-            trainer.take_step()
+            if trainer.take_step():  # the whole training is shorter
+                trainer.prefetch()
+                break
             trainer.check_gradients()  # waits for a GPU
             each.append(time.perf_counter() - start)
         batch, _ = trainer.batches.next_batch()

@@ -26,15 +26,23 @@ class Duration:
     budget_seconds: float | None = None
     max_tokens: int | None = None
 
-    def progress(self, step: int, elapsed_seconds: float, tokens: int = 0, startup_seconds: float = 0.0) -> float:
+    def progress(
+        self,
+        step: int,
+        elapsed_seconds: float,
+        tokens: int = 0,
+        startup_seconds: float = 0.0,
+        reserve_seconds: float = 0.0,
+    ) -> float:
         """The share of the training that is done, from 0 to 1 (more, where time or tokens were overrun).
 
-        `startup_seconds` of the budget were spent before the first step; the warm-up begins after them.
+        `startup_seconds` of the budget were spent before the first step, and `reserve_seconds` are kept for what comes
+        after the last one: neither is part of the schedule.
         """
         by_steps = step / self.max_steps if self.max_steps else 0.0
         by_time = 0.0
         if self.budget_seconds:
-            left = self.budget_seconds - startup_seconds
+            left = self.budget_seconds - startup_seconds - reserve_seconds
             by_time = (elapsed_seconds - startup_seconds) / left if left > 0 else 1.0
         by_tokens = tokens / self.max_tokens if self.max_tokens else 0.0
         return max(by_steps, by_time, by_tokens)

@@ -1,6 +1,6 @@
 """The training's log: what steps measure, and their means in one line every so many steps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ class Watch(Protocol):
 class Machine:
     """What a log line compares the speed with."""
 
-    flops_per_token: float | None = None
+    flops_per_token: Callable[[float], float] | None = None  # at a progress, 0 to 1, as rows may get longer
     peak_flops: float | None = None  # FLOP/s of one process's device
     price_per_hour: float | None = None
 
@@ -130,7 +130,7 @@ class StepLog:
         }
         if interval.skipped:
             metrics["skipped_steps"] = interval.skipped
-        metrics |= self.against_machine(tokens_per_second, now, accelerator.num_processes)
+        metrics |= self.against_machine(tokens_per_second, now, progress, accelerator.num_processes)
         metrics |= {"peak_memory_mb": peak_memory_mb(accelerator.device), "elapsed_seconds": now}
         metrics["seconds_left"] = seconds_left
         self.logged = metrics
@@ -154,12 +154,14 @@ class StepLog:
                 metrics["loss"] = float(interval.sums["loss"]) / interval.updates
         self.output.draw(step, metrics | {"seconds_left": seconds_left}, progress)
 
-    def against_machine(self, tokens_per_second: float, now: float, num_processes: int) -> dict[str, float]:
+    def against_machine(
+        self, tokens_per_second: float, now: float, progress: float, num_processes: int
+    ) -> dict[str, float]:
         """The share of the devices' peak FLOP/s that is used, and the cost so far, where they are known."""
         machine, metrics = self.machine, {}
         if machine.peak_flops and machine.flops_per_token:
             peak = machine.peak_flops * num_processes
-            metrics["flops_utilization"] = tokens_per_second * machine.flops_per_token / peak
+            metrics["flops_utilization"] = tokens_per_second * machine.flops_per_token(progress) / peak
         if machine.price_per_hour:
             metrics["cost"] = machine.price_per_hour * now / 3600
         return metrics

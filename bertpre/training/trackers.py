@@ -50,8 +50,11 @@ class MetricsLog:
         self.file, self.stage, self.active, self.trackers = file, stage, active, trackers or []
         self.shown = SHOWN | (shown or {})
 
-    def forget_after(self, step: int) -> None:
-        """Remove this stage's lines after `step`, and a line cut short by a kill: a resumed run writes them again."""
+    def forget_after(self, step: int, evaluated: int) -> None:
+        """Remove this stage's lines after `step`, and a line cut short by a kill: a resumed run writes them again.
+
+        Those of evaluations are removed after `evaluated`, the step of the last one that the checkpoint knows.
+        """
         if not self.active or not self.file.exists():
             return
         kept = []
@@ -60,7 +63,7 @@ class MetricsLog:
                 row = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if row["stage"] != self.stage or row["step"] <= step:
+            if row["stage"] != self.stage or row["step"] <= (evaluated if row["split"] == "validation" else step):
                 kept.append(line)
         write_text(self.file, "".join(line + "\n" for line in kept))
 

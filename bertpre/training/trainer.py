@@ -177,7 +177,7 @@ class Trainer:
         self.training_step.guard.left_out = self.saver.left_out()
         state = self.restore()
         if state is None:
-            self.log.output.forget_after(-1)
+            self.log.output.forget_after(-1, -1)
             return
         restore_sizes(self.batches.source.shapes, state.get("micro_batches", ()))
         if self.progress.step:  # before the first step nothing was trained: a budget that start-up used up begins anew
@@ -193,7 +193,7 @@ class Trainer:
         self.progress = Progress(state["step"], state["tokens"], position, state["metrics"])
         self.training_step.guard.restore(state)
         self.log.restore(state["log"], self.clock.now(), state["tokens"], self.accelerator)
-        self.log.output.forget_after(state["step"])
+        self.log.output.forget_after(state["step"], state["metrics"].get("step", -1))
         return state
 
     # ---- batches -----------------------------------------------------------------------------------------------------
@@ -297,6 +297,7 @@ class Trainer:
         return {
             **asdict(self.progress),
             "elapsed": self.clock.now(),
+            "save_seconds": self.saver.save_seconds,
             "startup_seconds": self.clock.startup_seconds,
             **self.training_step.guard.state(),
             "micro_batches": sizes_of(self.batches.source.shapes),

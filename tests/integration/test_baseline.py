@@ -33,6 +33,15 @@ def test_baselines_and_curve_use_the_same_examples(
     assert run_here("curve", recipe, f"output_dir={run}", "--fractions", "0.2") == 0
     kept = json.loads(file.read_text())["curve"]
     assert [(point["fraction"], point["init"]) for point in kept] == [(0.2, "pretrained"), (0.2, "random")]
+    stored = json.loads(file.read_text())
+    assert stored["baseline_of"]
+    file.write_text(json.dumps(stored | {"baseline_of": "other examples"}))
+    assert run_here("evaluate", recipe, f"output_dir={run}") == 0
+    assert "measured other examples; its rows are removed" in capsys.readouterr().out
+    assert "baseline" not in json.loads(file.read_text())
+    file.write_text(json.dumps({name: row for name, row in stored.items() if name != "finetune"}))
+    assert run_here("evaluate", recipe, f"output_dir={run}") == 2  # a second fine-tuning was interrupted
+    assert "no finished classifier" in capsys.readouterr().err
     for shares in ("0.2,2", "0", "few"):
         assert run_here("curve", recipe, f"output_dir={run}", "--fractions", shares) == 2
         assert "--fractions" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -218,7 +219,9 @@ def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_pat
     assert not (run / "export-bertpre").exists()
 
 
-def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Path) -> None:
+def test_mistakes_are_named_and_nothing_is_written(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
     unfinished = copy_run(tiny_run, tmp_path / "unfinished", "prepare")
     (tmp_path / "used").mkdir()
@@ -233,6 +236,11 @@ def test_mistakes_are_named_and_nothing_is_written(tiny_run: Path, tmp_path: Pat
         (run, "bert", tmp_path / "used" / "file", "not empty"),
         (run, "bert", tmp_path / "used" / "file" / "below", "cannot be written"),
     ]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert export(str(run), "bert", ".").name == "here"
+    shutil.rmtree(tmp_path / "here")
+    monkeypatch.chdir(tmp_path)
     for run_dir, to, output_dir, message in mistakes:
         with pytest.raises(UserError, match=message):
             export(str(run_dir), to, output_dir and str(output_dir))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def test_pairs_and_texts_of_any_model(tiny_run: Path, tmp_path: Path, capsys: py
     out = capsys.readouterr().out
     assert "of 2 pairs" in out
     assert "of 4 pairs" in out
+    copied = tmp_path / "copied"
+    shutil.copytree(tiny_run, copied, ignore=shutil.ignore_patterns("data"))
+    assert run_here("probe", copied, *arguments) == 0, capsys.readouterr().err  # its data was left elsewhere
+    assert "of 4 pairs" in capsys.readouterr().out
     swapped = [{"sentence_good": row["sentence_bad"], "sentence_bad": row["sentence_good"]} for row in pairs]
     swapped[0]["sentence_good"] += "\u2028"  # ends a line for str.splitlines, not in JSON lines
     (tmp_path / "swapped.jsonl").write_text("\n\n".join(json.dumps(row, ensure_ascii=False) for row in swapped))

@@ -1,10 +1,12 @@
 """`bertpre suite`: all nine tasks from the original TSV files, with their official metrics."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 from tests.helpers import run_here
 from tests.unit.test_glue import write_glue
@@ -38,5 +40,14 @@ def test_every_task_is_measured_and_averaged(
     capsys.readouterr()
     assert run_here("suite", recipe) == 0  # what is finished is kept
     assert "finetune" not in capsys.readouterr().out
+    moved = tmp_path / "base"
+    shutil.copytree(tiny_modern_run / "model", moved)
+    few = (recipe, f"output_dir={tmp_path / 'few'}", f"finetune.init={moved}", "suite.tasks=[rte]")
+    assert run_here("suite", *few) == 0
+    weights = load_file(moved / "model.safetensors")
+    save_file({name: value + 0.01 for name, value in weights.items()}, moved / "model.safetensors", {"format": "pt"})
+    capsys.readouterr()
+    assert run_here("suite", *few) == 0  # other weights in the same place
+    assert "finetune" in capsys.readouterr().out
     assert run_here("suite", recipe, "finetune.epochs=2") == 2
     assert "started with another recipe, which differs in finetune.epochs" in capsys.readouterr().err

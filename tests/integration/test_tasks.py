@@ -123,6 +123,14 @@ def test_every_task(
         rows = json.loads((run / "results.json").read_text())["baseline"]
         assert rows["majority tag per word"]["f1"] < rows["word features"]["f1"] == 1.0
     capsys.readouterr()
+    if kind == "pairs":  # a folder alone knows that its classifier reads pairs
+        shutil.copytree(run / "finetuned", tmp_path / "alone")
+        for place in (run, tmp_path / "alone"):
+            assert run_here("predict", place, "mira saw oslo\tmira saw it") == 0
+        one, other = capsys.readouterr().out.splitlines()
+        assert one == other
+        assert run_here("predict", tmp_path / "alone", "mira saw oslo") == 2
+        assert "this classifier reads pairs" in capsys.readouterr().err
     if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
         row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", "7"]}
         assert run_here("predict", run, "--file", write_rows(tmp_path / "more.jsonl", [row]), "--json") == 0

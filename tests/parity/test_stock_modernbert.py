@@ -1,8 +1,12 @@
 """Architecture "modern" is stock ModernBERT with full attention: the same logits and gradients."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     ModernBertConfig,
     ModernBertForMaskedLM,
     ModernBertForSequenceClassification,
@@ -64,6 +68,16 @@ def test_round_trip_keeps_config_and_weights() -> None:
 def test_classifier_dropout_defaults_to_hidden_dropout(dropout: float | None, expected: float) -> None:
     config = BertPreConfig(architecture="modern", hidden_dropout_prob=0.3, classifier_dropout=dropout, **SIZES)
     assert modernbert_config(config).classifier_dropout == expected
+
+
+def test_the_saved_config_says_in_the_words_of_transformers_4_that_attention_is_full(tmp_path: Path) -> None:
+    config = modernbert_config(BertPreConfig(architecture="modern", rope_theta=5000.0, **SIZES))
+    config.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["global_attn_every_n_layers"] == 1
+    assert saved["global_rope_theta"] == saved["local_rope_theta"] == 5000.0
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert (loaded.layer_types, loaded.rope_parameters) == (config.layer_types, config.rope_parameters)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ import pytest
 
 from bertpre.reporting.attention_maps import main_target, shown_layers
 from bertpre.reporting.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
     MOST_POINTS,
+    RIGHT,
+    TOP,
+    WIDTH,
     Axis,
     Curve,
     bar_chart,
@@ -109,3 +115,13 @@ def test_an_axis_of_shares_ends_at_0_and_1() -> None:
     assert ">120 %<" not in line_chart("accuracy", always_right, "step", y_format=percent)
     assert ">100 %<" in line_chart("accuracy", always_right, "step", y_format=percent)
     assert ">1.2<" in line_chart("loss", always_right, "step")
+
+
+def test_the_diagonal_of_a_calibration_stays_in_the_frame() -> None:
+    overconfident = [Curve("one", [(0.88, 0.6), (0.97, 0.7)])]
+    svg = line_chart("accuracy", overconfident, "probability", y_format=percent, diagonal="perfect")
+    found = re.search("class=level d='M([-0-9.]+) ([-0-9.]+)L([-0-9.]+) ([-0-9.]+)'", svg)
+    assert found is not None
+    x, y, last_x, last_y = map(float, found.groups())
+    assert LEFT <= x < last_x <= WIDTH - RIGHT
+    assert TOP <= last_y < y <= HEIGHT - BOTTOM

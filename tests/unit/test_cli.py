@@ -19,6 +19,7 @@ from bertpre.cli import COMMANDS, Command, app, guarded
 from bertpre.console import console
 from bertpre.errors import UserError
 from bertpre.recipe import Phase, differences, load_recipe, shipped_recipes
+from bertpre.run_directory import claim
 from tests.helpers import ROOT, run_here
 
 every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -135,6 +136,33 @@ def test_init_writes_a_copy_to_edit(
     assert [line.partition("#")[0] for line in lines if "output_dir" not in line] == [
         line.partition("#")[0] for line in original if "output_dir" not in line
     ]
+
+
+def test_the_copy_of_a_run_has_another_output_directory_and_the_paths_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = claim(load_recipe("own-text", [f"output_dir={'several words ' * 9}/run", "corpus.path=texts.txt"]))
+    (run / "data.partial").mkdir()
+    assert run_here("init", run, "the #1.yaml") == 0
+    assert load_recipe("the #1.yaml").output_dir == "runs/the #1"
+    run.parent.rename("moved")
+    assert run_here("init", "moved/run", "after.yaml") == 0
+    assert load_recipe("after.yaml").output_dir == "runs/after"
+    assert differences(load_recipe("after.yaml"), load_recipe("moved/run")) == ["output_dir"]
+
+
+def test_the_recipe_of_glue_is_for_the_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_here("init", "glue", "mine.yaml") == 0
+    printed = capsys.readouterr().out
+    assert "bertpre suite mine.yaml" in printed and "bertpre run" not in printed
+    (tmp_path / "data" / "CoLA").mkdir(parents=True)
+    for path in ("data", "nyu-mll/glue"):
+        assert run_here("finetune", "mine.yaml", f"finetune.path={path}") == 2
+        assert "is GLUE: run `bertpre suite`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

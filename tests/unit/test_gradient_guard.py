@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertpre.errors import UserError
 from bertpre.training.checkpoint import read_skipped, write_skipped
-from bertpre.training.gradient_guard import MAX_IN_A_ROW, NonFiniteGradient
+from bertpre.training.gradient_guard import MAX_IN_A_ROW, GradientGuard, NonFiniteGradient
+from bertpre.training.precision import LossScale
 from bertpre.training.rehearsal import rehearse
 from bertpre.training.step import Arithmetic
 from bertpre.training.trainer import Trainer
@@ -238,3 +239,14 @@ def test_a_rehearsal_reports_the_first_gradient_that_is_not_finite(tmp_path: Pat
     trainer = deep_trainer(tmp_path, bad=[1], on_gpu=True)
     with pytest.raises(NonFiniteGradient, match=r"^the gradient of step 1 is not finite \(its text: document 1\)$"):
         rehearse(trainer, 3, 0)
+
+
+def test_fp16_begins_with_its_own_scale_after_another_type(tmp_path: Path) -> None:
+    own = deep_trainer(tmp_path).training_step.guard
+    assert own.state()["loss_scale"] is None
+    guard = GradientGuard(1.0, LossScale(enabled=True))
+    for state in (own.state(), own.state() | {"loss_scale": [1.0, 0]}):  # the second: before 2026-11-25
+        guard.restore(state)
+        assert guard.loss_scale.value == LossScale.START
+    guard.restore(own.state() | {"loss_scale": [512.0, 7]})
+    assert (guard.loss_scale.value, guard.loss_scale.good_steps) == (512.0, 7)

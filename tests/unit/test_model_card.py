@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting.model_card import model_card, write_card
+from bertpre.reporting.model_card import model_card, without_own_places, write_card
 
 RESULTS: dict[str, Any] = {
     "prepare": {
@@ -110,3 +110,53 @@ def test_without_curves_there_is_no_picture(tmp_path: Path) -> None:
     write_card(tmp_path, recipe(), RESULTS, manifest(), [], "tiny")
     assert not (tmp_path / "curves.png").exists() and "curves.png" not in (tmp_path / "README.md").read_text()
     assert "onnxruntime.InferenceSession" in (tmp_path / "README.md").read_text()
+
+
+def test_the_card_of_an_encoder_claims_no_labelled_texts() -> None:
+    encoder = {stage: RESULTS[stage] for stage in ("prepare", "pretrain")}
+    text = card(recipe("corpus.path=owner/corpus", "corpus.name=null", "finetune.path=owner/reviews"), results=encoder)
+    told, whole_recipe = text.split("## Recipe")
+    assert "Labelled texts" not in told and "owner/reviews" not in told
+    assert "owner/reviews" in whole_recipe
+    assert "The test reviews are generated" not in card(recipe(), results=encoder)
+
+
+def test_the_recipe_for_others_leads_to_no_place_of_its_author() -> None:
+    own = ["hub.repo_id=someone/secret", "hub.push_every=10", "training.wandb_project=plans"]
+    text = card(recipe(*own))
+    assert "secret" not in text and "plans" not in text
+    public = without_own_places(recipe(*own))
+    assert (public.hub.repo_id, public.hub.push_every, public.training.wandb_project) == (None, None, None)
+
+
+def test_a_model_of_the_hub_without_an_owner_is_no_local_file(tmp_path: Path) -> None:
+    tuned = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
+    text = card(recipe("finetune.init=bert-base-uncased"), results=tuned)
+    assert "fine-tuned by bertpre from [bert-base-uncased](https://huggingface.co/bert-base-uncased)" in text
+    assert ModelCard(text).data.base_model == "bert-base-uncased"
+    (tmp_path / "mine").mkdir()
+    text = card(recipe(f"finetune.init={tmp_path / 'mine'}"), results=tuned)
+    assert "from local files, `mine/`" in text and "Put your own paths" in text
+    assert ModelCard(text).data.base_model is None
+
+
+def test_a_graph_is_not_said_to_load_in_transformers() -> None:
+    text = model_card(recipe(), RESULTS, manifest(), "bert", "someone/tiny", is_onnx=True)
+    assert "It loads as stock" not in text and "with both heads" not in text
+    data = ModelCard(text).data
+    assert data.library_name == "onnx"
+    assert "NSP accuracy" not in {each.metric_name for each in data.eval_results}
+    assert "hf download someone/tiny --local-dir someone/tiny" in text
+    assert "hf download" not in model_card(recipe(), RESULTS, manifest(), "bert", "export-onnx", is_onnx=True)
+
+
+def test_a_modernbert_has_no_accuracy_on_pairs() -> None:
+    text = model_card(recipe("model.architecture=modern"), RESULTS, manifest(), "modernbert", "someone/tiny")
+    assert "NSP accuracy" not in {each.metric_name for each in ModelCard(text).data.eval_results}
+    assert "neither segments nor a head for sentence pairs" in text
+
+
+def test_the_code_says_where_it_reads_other_ends_than_the_metrics() -> None:
+    assert "The metrics were measured on its end" in card(recipe("finetune.truncation=head_tail"))
+    assert "The metrics were measured on its end" not in card(recipe("finetune.truncation=head"))
+    assert "top_k=None" in card(recipe("finetune.task=multi_label"))

@@ -108,12 +108,17 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("finetune.metric=pearson", "finetune.metric: for classification use one of accuracy, f1, matthews, loss"),
         ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
         ("finetune={path: sample, task: tokens, text_pair_column: b}", "finetune.text_pair_column: is not for"),
+        ("finetune={path: sample, label_names: [no, x]}", "(given: False); put it in quotes"),
+        (
+            "finetune={path: sample, test_fraction: 0.1} and evaluate.limit=5",
+            "finetune.test_fraction: sets a part aside, and all of it is the test set; leave evaluate.limit out",
+        ),
         ("finetune.label_column=[a, b]", "finetune.label_column: a list of columns is for the task multi_label"),
     ],
 )
 def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]") + "finetune: {path: sample}\n"
-    assert words in mistake(tmp_path, text, override)
+    assert words in mistake(tmp_path, text, *override.split(" and "))
 
 
 def test_only_bert_can_begin_by_attending_to_neighbours(tmp_path: Path) -> None:
@@ -177,6 +182,11 @@ def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, m
         ("corpus.weight=0.25", "corpus.weight", 0.25),
         ("corpus.weight=3", "corpus.weight", 3.0),
         ("training.masked_lm_prob_end=0.1", "training.masked_lm_prob_end", 0.1),
+        ("corpus.text_column=Issue #", "corpus.text_column", "Issue #"),
+        ("corpus.text_column=Review: text", "corpus.text_column", "Review: text"),
+        ("corpus.text_column='a b '", "corpus.text_column", "a b "),
+        ("output_dir=2026-11-28", "output_dir", "2026-11-28"),
+        ("corpus.name=null", "corpus.name", None),
     ],
 )
 def test_an_override_sets_one_key(override: str, key: str, value: object, tmp_path: Path) -> None:

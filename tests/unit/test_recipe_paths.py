@@ -51,6 +51,15 @@ def expected(folder: Path) -> list[str]:
     return [*local, *names, f"{folder}/labels.csv"]
 
 
+def test_a_tilde_is_the_home_directory(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    recipe = load_recipe("mine.yaml", ["output_dir=~/other", "finetune.path=~/labels.csv", "training.init=~/nothing"])
+    assert recipe.finetune is not None
+    assert (recipe.output_dir, recipe.finetune.path) == (f"{project}/other", f"{project}/labels.csv")
+    assert recipe.training.init == f"{project}/nothing"
+    assert claim(recipe) == project / "other"
+
+
 def test_local_paths_become_absolute_and_other_names_stay(project: Path) -> None:
     recipe = load_recipe("mine.yaml")
     assert paths(recipe) == expected(project)

@@ -167,6 +167,30 @@ def test_only_one_process_works_in_a_run_directory(tiny_recipe: Path, monkeypatc
     assert work(recipe, work_as_second_process) == "done"  # a process of the same group needs no lock
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_a_new_folder_is_locked_too(tiny_recipe: Path) -> None:
+    recipe = load(tiny_recipe)
+
+    @one_at_a_time
+    def work(recipe: Recipe, then: Callable[[], object] = lambda: None) -> None:
+        then()
+
+    with pytest.raises(UserError, match="another process trains in"):
+        work(recipe, lambda: work(recipe))
+
+
+def test_a_refused_recipe_names_only_what_the_run_has(tiny_recipe: Path) -> None:
+    recipe = load(tiny_recipe)
+    run = claim(recipe)
+    for folder in ("data", "checkpoints"):
+        (run / folder).mkdir()
+    with pytest.raises(UserError, match=rf"add data.path={run} \(pretrain on its prepared data\); these"):
+        claim(load(tiny_recipe, "training.learning_rate=0.5"))
+    (run / "model").mkdir()
+    with pytest.raises(UserError, match=rf"or training.init={run} tokenizer.path={run} "):
+        claim(load(tiny_recipe, "training.learning_rate=0.5"))
+
+
 def test_the_model_of_a_run_directory_is_its_folder(tiny_recipe: Path) -> None:
     folder = claim(load(tiny_recipe))
     assert model_of(str(folder)) == str(folder / "model")

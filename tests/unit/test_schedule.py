@@ -61,12 +61,13 @@ def test_progress_follows_whichever_ends_first() -> None:
 def test_the_clock_counts_start_up_once_and_continues_after_a_resume() -> None:
     clock = Clock(Duration(budget_seconds=10))
     assert clock.progress(step=3, tokens=0) == 0  # before the first step
-    clock.update(elapsed=1.0, reserve_seconds=0.0)
+    clock.update(elapsed=1.0, reserve_seconds=3.0)
+    assert clock.progress(step=0, tokens=0) == 0  # so that the warm-up begins at its beginning
     clock.update(elapsed=4.0, reserve_seconds=0.0)
     assert clock.startup_seconds == 1.0
     assert clock.progress(step=3, tokens=0) == pytest.approx((4 - 1) / (10 - 1))
     clock.update(elapsed=4.0, reserve_seconds=3.0)  # for the last evaluation
-    assert clock.progress(step=3, tokens=0) == pytest.approx((4 + 3 - 1) / (10 - 1))
+    assert clock.progress(step=3, tokens=0) == pytest.approx((4 - 1) / (10 - 1 - 3))
     resumed = Clock(Duration(budget_seconds=10))
     resumed.start()
     resumed.resume(elapsed=4.0, startup_seconds=1.0)

@@ -1,10 +1,11 @@
 """Several seeds: which one is kept, and when a finished one is reused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertpre.finetuning.seeds import best_of, recipe_fingerprint, seeds_of, spread_of
+from bertpre.finetuning.seeds import best_of, recipe_fingerprint, seeds_of, spread_of, weights_fingerprint
 from bertpre.recipe import Finetune, Recipe
 
 
@@ -30,3 +31,15 @@ def test_a_seed_is_reused_until_a_key_changes_that_it_depends_on() -> None:
     assert recipe_fingerprint(recipe_with(seeds=3)) == known
     assert recipe_fingerprint(recipe_with(learning_rate=1e-3)) != known
     assert list(seeds_of(recipe_with(seeds=3))) == [5, 6, 7]
+
+
+def test_weights_that_were_trained_again_in_the_same_place_are_others(tmp_path: Path) -> None:
+    assert weights_fingerprint(recipe_with()) == ""  # of the Hub
+    recipe = recipe_with(init=str(tmp_path))
+    known = set()
+    for content in (b"one", b"other"):
+        (tmp_path / "model.safetensors").write_bytes(content)
+        known.add(weights_fingerprint(recipe))
+    (tmp_path / "recipe.yaml").write_text("a run")
+    known.add(weights_fingerprint(recipe))  # which has no model
+    assert len(known) == 3 and "" in known

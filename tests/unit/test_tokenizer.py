@@ -251,8 +251,8 @@ def test_a_vocabulary_with_white_space_gets_no_vocab_txt(tmp_path: Path) -> None
     assert not (tmp_path / "vocab.txt").exists()
 
 
-@pytest.mark.parametrize(("own", "saved"), [(10**30, 48), (512, 48), (32, 32)])
-def test_a_saved_tokenizer_cuts_where_the_model_ends(own: int, saved: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [10**30, 512, 32])
+def test_a_saved_tokenizer_cuts_where_the_model_ends(own: int, tmp_path: Path) -> None:
     learned = learn_tokenizer(iter(["a b"] * 3), 64, lowercase=True, max_length=own)
     save_tokenizer(learned, tmp_path, 48)
-    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == saved
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == 48

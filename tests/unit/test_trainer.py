@@ -505,6 +505,23 @@ def test_a_rehearsal_times_steps_overfits_a_batch_and_saves_nothing(tmp_path: Pa
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("max_steps", [1, 3])
+def test_a_rehearsal_is_no_longer_than_the_training(max_steps: int, tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path, max_steps=max_steps)
+    trainer.saver.place = None
+    rehearsal = rehearse(trainer, steps=5, overfit_steps=2)
+    assert len(rehearsal.overfit) == 2
+    assert rehearsal.step_tokens == ROWS * LENGTH
+    assert trainer.progress.step == max_steps + 2
+
+
+def test_a_finished_training_that_resumes_has_one_last_evaluation(tmp_path: Path) -> None:
+    for _ in range(3):
+        toy_trainer(tmp_path, max_steps=10, every=5, measure=lambda step: {"loss": 1.0}).train()
+    steps = [row["step"] for row in read_metrics(tmp_path, split="validation")]
+    assert steps == sorted(set(steps)) and steps[-1] == 10
+
+
 def test_should_stop_ends_the_training_early(tmp_path: Path) -> None:
     trainer = toy_trainer(tmp_path, should_stop=lambda: trainer.progress.step == 4)
     trainer.train()
