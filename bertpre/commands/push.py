@@ -32,9 +32,10 @@ def push(
 
     The pretrained model goes to the root and the classifier to `classifier/`; with `only`, `encoder` or `classifier`,
     that one goes to the root, where `pipeline` looks for it. `to` is a format of `export`; without it each model has
-    its stock class. A missing repository is created. Files of an earlier push that this one lacks are removed; a
-    README.md that was edited by hand is kept unless `overwrite_card`. With `checkpoints`, each checkpoint of the
-    pretraining goes to a branch, such as `step-00001000`. `license` is the card's.
+    its stock class. A missing repository is created. Files of an earlier push that this one lacks are removed unless
+    somebody has changed them since; a README.md that was edited by hand is kept unless `overwrite_card`. With
+    `checkpoints`, each checkpoint of the pretraining goes to a branch, such as `step-00001000`; `license` is the
+    card's.
     Raises UserError for a run without a model, a bad repository id, and where the Hub refuses or cannot be reached.
     """
     refuse_bad_options(to, only, revision, create_pr, checkpoints)
@@ -91,6 +92,13 @@ def push_folder(folder: Path, target: Target) -> None:
     console.show(f"push: {pushed.url}")
     if pushed.removed:
         console.show(f"push: removed {', '.join(pushed.removed)}, which an earlier push had and this one has not")
+    if pushed.kept:
+        console.show(f"push: kept {', '.join(pushed.kept)}, which an earlier push had and somebody has changed since")
+    if pushed.replaced:
+        console.show(
+            f"push: replaced {', '.join(pushed.replaced)}, which somebody had changed since an earlier push; the "
+            "repository's history has that version"
+        )
     if pushed.kept_card:
         console.show(
             f"push: {CARD} was edited on the Hub and is kept; the new card is {NEW_CARD}; --overwrite-card replaces it"

@@ -42,6 +42,11 @@ class Rows:
             raise UserError(f"{self.place}: {who} {problem}")
 
 
+def spread_evenly(count: int, limit: int) -> np.ndarray:
+    """`limit` of `count` numbers, in order, from both ends and evenly between them."""
+    return np.linspace(0, count - 1, limit).astype(int)
+
+
 def read_rows(
     settings: "Finetune",
     path: str,
@@ -58,7 +63,7 @@ def read_rows(
     place = f"{key}: {path} (split {split})"
     ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [], key)
     if limit is not None and limit < len(rows):
-        kept = np.linspace(0, len(rows) - 1, limit).astype(int)
+        kept = spread_evenly(len(rows), limit)
         ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
     if not rows:
         raise UserError(f"{place} holds no text")

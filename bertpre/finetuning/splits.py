@@ -14,6 +14,7 @@ from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples, read_examples, refuse_ids, refuse_single_class, whole_texts
 from bertpre.finetuning.glue import is_glue
 from bertpre.finetuning.pseudo_labels import read_unlabelled
+from bertpre.finetuning.rows import spread_evenly
 from bertpre.recipe import Finetune, Recipe
 
 MOST_SHOWN = 10  # classes in a line of the log
@@ -208,8 +209,10 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
 
     Raises UserError if there are none, or if the classifier is trained on them.
     """
+    limit = recipe.evaluate.limit
     if parts.test is not None:
-        return parts.test
+        count = len(parts.test)
+        return parts.test if limit is None or limit >= count else parts.test.subset(spread_evenly(count, limit))
     settings, place = recipe.required_finetune, place_of_test(recipe)
     if same_place(place, (settings.path, settings.split)):
         raise UserError(
@@ -217,7 +220,7 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
             "evaluate.path or evaluate.split, or set a part aside with finetune.test_fraction=0.1"
         )
     encoder = parts.training.encoder
-    return read_examples(settings, place[1], recipe.evaluate.limit, path=place[0], encoder=encoder, key="evaluate")
+    return read_examples(settings, place[1], limit, path=place[0], encoder=encoder, key="evaluate")
 
 
 def place_of_test(recipe: Recipe) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_session, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import (
     build_hf_headers,
     disable_progress_bars,
@@ -43,14 +44,16 @@ class Pushed:
 
     url: str  # of the repository, its branch or the pull request
     removed: tuple[str, ...]  # files of an earlier push that this one has not
+    kept: tuple[str, ...]  # such files, but changed by hand since
+    replaced: tuple[str, ...]  # files of both pushes, changed by hand in between
     kept_card: bool  # README.md was edited by hand: the new card lies beside it, as NEW_CARD
 
 
 def upload(folder: Path, target: Target) -> Pushed:
     """Commit a folder's files to a repository, which is made where it is missing; adds INVENTORY to the folder.
 
-    Only files that an earlier push put there are removed; a README.md that differs from that push's is kept unless
-    `overwrite_card`. Large files that a failed push has left on the Hub are not sent again.
+    Only files that an earlier push put there, and nobody has changed since, are removed; a README.md that differs from
+    that push's is kept unless `overwrite_card`. Large files that a failed push has left on the Hub are not sent again.
     Raises UserError for a bad repository id, for a public repository that should be private, and where the Hub refuses,
     fails or cannot be reached.
     """
@@ -69,7 +72,8 @@ def upload(folder: Path, target: Target) -> Pushed:
                 f"{target.repo_id} exists and is public: make it private in its settings first, or leave --private "
                 "(hub.private) out; nothing was uploaded"
             )
-        there = {file.rfilename for file in info.siblings or ()}
+        tree = api.list_repo_tree(repo.repo_id, recursive=True, revision=target.revision)
+        there = {file.path: file for file in tree if isinstance(file, RepoFile)}
         known = remote_inventory(repo.repo_id, target.revision) if INVENTORY in there else {}
         kept_card = CARD in there and not target.overwrite_card
         kept_card = kept_card and is_edited(folder, repo.repo_id, target.revision, known)
@@ -78,7 +82,9 @@ def upload(folder: Path, target: Target) -> Pushed:
         files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != INVENTORY)
         added = [CommitOperationAdd(file.relative_to(folder).as_posix(), file) for file in files]
         new = write_inventory(folder, added)
-        removed = sorted(path for path in known if path in there and path not in new and path != CARD)
+        old = known.keys() & there.keys() - {CARD}
+        changed = {path for path in old if remote_checksum(repo.repo_id, there[path], target.revision) != known[path]}
+        removed = sorted(old - new.keys() - changed)
         commit = api.create_commit(
             repo.repo_id,
             [*added, CommitOperationAdd(INVENTORY, folder / INVENTORY), *map(CommitOperationDelete, removed)],
@@ -87,7 +93,8 @@ def upload(folder: Path, target: Target) -> Pushed:
             create_pr=target.create_pr,
         )  # fmt: skip
     branch = "" if target.revision is None else f"/tree/{target.revision}"
-    return Pushed(commit.pr_url or f"{repo}{branch}", tuple(removed), kept_card)
+    kept, replaced = sorted(changed - new.keys()), sorted(changed & new.keys())
+    return Pushed(commit.pr_url or f"{repo}{branch}", tuple(removed), tuple(kept), tuple(replaced), kept_card)
 
 
 def write_inventory(folder: Path, added: list[CommitOperationAdd]) -> dict[str, str]:
@@ -103,6 +110,11 @@ def read_remote(repo_id: str, path: str, revision: str | None) -> bytes:
     response = get_session().get(url, headers=build_hf_headers(library_name="bertpre"), follow_redirects=True)
     hf_raise_for_status(response)
     return response.content
+
+
+def remote_checksum(repo_id: str, file: RepoFile, revision: str | None) -> str:
+    """The SHA-256 of a file of a repository, which the Hub knows of large ones; the others are read."""
+    return file.lfs.sha256 if file.lfs else hashlib.sha256(read_remote(repo_id, file.path, revision)).hexdigest()
 
 
 def remote_inventory(repo_id: str, revision: str | None) -> dict[str, str]:

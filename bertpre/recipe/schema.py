@@ -475,11 +475,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def check(self) -> "Recipe":
         tuned = self.finetune
-        given = [f"evaluate.{key}" for key in ("path", "split", "limit") if getattr(self.evaluate, key)]
-        if tuned is not None and tuned.test_fraction and given:
+        if tuned is not None and tuned.test_fraction and (self.evaluate.path or self.evaluate.split):
             raise ValueError(
-                "finetune.test_fraction: sets a part aside, and all of it is the test set; leave "
-                f"{' and '.join(given)} out"
+                "finetune.test_fraction: is for data without another test set; leave evaluate.path and "
+                "evaluate.split out"
             )
         if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
             raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")

@@ -160,7 +160,7 @@ CASES = {
     "show tiny.yaml model.num_hidden_layers=two": "model.num_hidden_layers",
     "show tiny.yaml finetune.max_length=128": "finetune.max_length",
     "show tiny.yaml finetune.label_column=[a]": "finetune.label_column",
-    "show tiny.yaml corpus.split=3": "corpus.split",
+    "show tiny.yaml corpus.limit=three": "corpus.limit",
     "show tiny.yaml corpus.weight=1.5": "corpus.weight",
     "show tiny.yaml seed=-1": "seed",
     "show tiny.yaml corpus=sample": "corpus: is a section, not a single value; set its keys: corpus.KEY=VALUE",

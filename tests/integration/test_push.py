@@ -168,6 +168,21 @@ def test_a_second_push_removes_what_it_no_longer_has_and_nothing_else(
     assert len(repository.messages) == commits
 
 
+def test_what_was_changed_by_hand_since_is_kept_or_named(
+    tiny_run: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(str(tiny_run), "someone/tiny")
+    repository = hub.model("someone/tiny")
+    mine = {name: b"better" for name in ("classifier/model.safetensors", "classifier/config.json", "config.json")}
+    repository.commit("main", repository.files() | mine)
+    push_encoder(tiny_run)
+    files, printed = repository.files(), capsys.readouterr().out
+    assert files["classifier/model.safetensors"] == files["classifier/config.json"] == b"better"
+    assert "classifier/tokenizer.json" not in files and files["config.json"] != b"better"
+    assert "kept classifier/config.json, classifier/model.safetensors, which" in printed
+    assert "replaced config.json, which somebody had changed" in printed
+
+
 def test_a_card_that_was_edited_is_kept(tiny_run: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
     push_encoder(tiny_run)
     repository = hub.model("someone/tiny")
