@@ -11,7 +11,7 @@ from bertpre.console import duration
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, flatten
 from bertpre.reporting.charts import Curve, line_chart, number, percent
-from bertpre.reporting.curves import grid, of_stage, points, read_metrics, token_unit
+from bertpre.reporting.curves import finetuning_stage, grid, of_stage, points, read_metrics, token_unit
 from bertpre.reporting.page import page, paragraph
 from bertpre.reporting.tiles import stage_seconds
 from bertpre.run_directory import read_results
@@ -34,6 +34,10 @@ class RunFacts:
     recipe: Recipe
     results: dict[str, Any]
     rows: list[dict[str, Any]]
+
+    def of(self, stage: str, split: str) -> list[dict[str, Any]]:
+        """The rows of a stage and a split; of several seeds' fine-tuning those of the one that was kept."""
+        return of_stage(self.rows, finetuning_stage(self.rows, self.results) if stage == "finetune" else stage, split)
 
 
 def write_comparison(runs: Sequence[tuple[Path, Recipe]]) -> Path:
@@ -141,7 +145,7 @@ def overlaid(runs: Sequence[RunFacts]) -> list[str]:
         x, x_label, size = ("tokens", tokens, unit) if stage == "pretrain" else ("step", "step", 1.0)
         for split in ("validation", "train"):
             curves = [
-                Curve(run.name, points(of_stage(run.rows, stage, split), x, metric, size), marks=split == "validation")
+                Curve(run.name, points(run.of(stage, split), x, metric, size), marks=split == "validation")
                 for run in runs
             ]
             if chart := line_chart(

@@ -304,6 +304,16 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     assert "MLM loss by million tokens: one from 9 to 8; two from 9 to 8" in shown
 
 
+def test_the_curve_of_several_seeds_is_that_of_the_one_that_was_kept(tmp_path: Path) -> None:
+    folder, recipe = write_run(tmp_path / "one", results() | {"finetune": {"seed": 1, "seconds": 1.0}})
+    with (folder / "metrics.jsonl").open("a") as stream:
+        for stage, accuracy in (("finetune", 0.25), ("finetune seed 1", 0.75)):
+            row = {"stage": stage, "split": "validation", "step": 5, "tokens": 9, "accuracy": accuracy}
+            stream.write(json.dumps(row) + "\n")
+    shown = write_comparison([(folder, recipe), write_run(tmp_path / "two", results())]).read_text()
+    assert "one from 75 % to 75 %" in shown
+
+
 def test_different_tasks_are_not_ranked(tmp_path: Path) -> None:
     other = {"evaluate": {"pearson": 0.5, "spearman": 0.5, "loss": 0.1, "intervals": {}, "seconds": 1.0}}
     found = results()
