@@ -24,9 +24,7 @@ def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = N
     """
     from bertpre.commands.run import run as run_stages
 
-    if not isinstance(recipe, Recipe) or overrides or keys:
-        recipe = load_recipe(recipe, overrides, **keys)
-    return Run(run_stages(recipe))
+    return Run(run_stages(load_recipe(recipe, overrides, **keys)))
 
 
 def open_run(folder: str | os.PathLike[str]) -> "Run":
