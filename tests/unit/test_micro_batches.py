@@ -125,6 +125,9 @@ def test_sizes_are_those_of_the_same_share_of_a_batch() -> None:
     assert other.micro_batch_size == ROWS
     restore_sizes([other], sizes_of([same]))
     assert other.micro_batch_size == 2
+    named = ToySource(choices=(4,))  # by the recipe, since the checkpoint
+    restore_sizes([named], sizes_of([same]))
+    assert named.micro_batch_size == 4
 
 
 def test_a_single_row_that_does_not_fit_is_one_message(tmp_path: Path) -> None:
