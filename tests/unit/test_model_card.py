@@ -115,8 +115,8 @@ def test_without_curves_there_is_no_picture(tmp_path: Path) -> None:
 def test_the_card_of_an_encoder_claims_no_labelled_texts() -> None:
     encoder = {stage: RESULTS[stage] for stage in ("prepare", "pretrain")}
     text = card(recipe("corpus.path=owner/corpus", "corpus.name=null", "finetune.path=owner/reviews"), results=encoder)
-    told, whole_recipe = text.split("## Recipe")
-    assert "Labelled texts" not in told and "owner/reviews" not in told
+    description, whole_recipe = text.split("## Recipe")
+    assert "Labelled texts" not in description and "owner/reviews" not in description
     assert "owner/reviews" in whole_recipe
     assert "The test reviews are generated" not in card(recipe(), results=encoder)
 
