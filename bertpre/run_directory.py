@@ -116,24 +116,34 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
 def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
     """Decorate a stage so that only one process, or one group of processes, works in a run directory at a time.
 
-    The main process of a group takes the lock. The lock is on the folder itself: it leaves no file and ends with the
-    process. The stage raises UserError where the lock is taken.
+    The main process of a group takes the lock. The stage raises UserError where the lock is taken.
     """
 
     @functools.wraps(stage)
     def alone(recipe: Recipe, *arguments: P.args, **options: P.kwargs) -> T:
-        folder = Path(recipe.output_dir)
-        if not is_first_process() or fcntl is None:
+        if not is_first_process():
             return stage(recipe, *arguments, **options)
-        claim(recipe)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            take_lock(handle, folder)
+        with locked(claim(recipe)):
             return stage(recipe, *arguments, **options)
-        finally:
-            os.close(handle)
 
     return alone
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run directory; raises UserError where one works in it.
+
+    The lock is on the folder itself: it leaves no file and ends with the process.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        take_lock(handle, folder)
+        yield
+    finally:
+        os.close(handle)
 
 
 def take_lock(handle: int, folder: Path) -> None:
@@ -142,7 +152,7 @@ def take_lock(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            f"output_dir: another process trains in {folder}; wait for it, or give another folder with "
+            f"output_dir: another process works in {folder}; wait for it, or give another folder with "
             "output_dir=FOLDER"
         ) from None
     except OSError:

@@ -25,10 +25,11 @@ from bertpre.finetuning.splits import (
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.report import write_report
-from bertpre.run_directory import claim, drop_results, is_finished, read_results, write_results
+from bertpre.run_directory import claim, drop_results, is_finished, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
 
 
+@one_at_a_time
 def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]:
     """Measure the fine-tuned classifier on the test split; returns the metrics for `results.json`.
 

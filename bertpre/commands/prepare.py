@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, refuse_unknown_model, write_text
 from bertpre.recipe import Recipe, Source, flatten
-from bertpre.run_directory import claim, data_folder, is_finished, model_of, write_results
+from bertpre.run_directory import claim, data_folder, is_finished, locked, model_of, write_results
 
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
@@ -48,7 +49,9 @@ def prepare(
         raise UserError(f"{folder}/data exists: this run is prepared; continue with `bertpre run`")
     step = None
     if recipe.data.path is None:
-        step = run_step(store_builder(recipe, folder, part_characters), share, merge)
+        builder = store_builder(recipe, folder, part_characters)
+        with nullcontext() if share else locked(folder):  # the jobs of an array share the folder
+            step = run_step(builder, share, merge)
     else:
         take_over_tokenizer(recipe, folder)
     if step is not None:

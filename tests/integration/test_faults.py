@@ -241,7 +241,7 @@ def test_two_runs_in_one_folder_are_refused(tiny_run: Path, tmp_path: Path, caps
         capsys.readouterr()
         assert run_here(*arguments) == 2
         said = capsys.readouterr().err
-        assert "another process trains in" in said
+        assert "another process works in" in said
         assert len(said.splitlines()) == 1
         assert tree_hash(target) == before
 

@@ -19,7 +19,7 @@ from bertpre.data.corpus import read_documents
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
 from bertpre.recipe import load_recipe
-from bertpre.run_directory import read_results
+from bertpre.run_directory import claim, locked, read_results
 from tests.helpers import run_cli, run_process, tree_hash
 
 PART_CHARACTERS = 8000  # some reviews
@@ -123,6 +123,18 @@ def test_array_jobs_make_the_same_bytes(tiny_recipe: Path, prepare: Prepare, tmp
 def test_an_impossible_share_is_refused(shard: str, tiny_recipe: Path) -> None:
     with pytest.raises(UserError, match="write JOB/JOBS"):
         bertpre.commands.prepare.prepare(load_recipe(str(tiny_recipe)), shard=shard)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_two_preparations_in_one_folder_are_refused_and_the_jobs_of_an_array_are_not(tiny_recipe: Path) -> None:
+    recipe = load_recipe(str(tiny_recipe))
+    with locked(claim(recipe)):
+        with pytest.raises(UserError, match="output_dir: another process works in"):
+            bertpre.commands.prepare.prepare(recipe)
+        with pytest.raises(UserError, match="output_dir: another process works in"):
+            bertpre.commands.prepare.prepare(recipe, merge=True)
+        bertpre.commands.prepare.prepare(recipe, shard="1/1")
+    assert not (Path(recipe.output_dir) / "data").exists()
 
 
 def test_an_interrupted_prepare_resumes_to_the_same_bytes(prepare: Prepare, tiny_recipe: Path, tmp_path: Path) -> None:

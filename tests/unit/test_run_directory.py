@@ -155,7 +155,7 @@ def test_only_one_process_works_in_a_run_directory(tiny_recipe: Path, monkeypatc
     def work_again() -> str:
         return work(recipe)
 
-    with pytest.raises(UserError, match="output_dir: another process trains in .*; wait for it"):
+    with pytest.raises(UserError, match="output_dir: another process works in .*; wait for it"):
         work(recipe, work_again)
     assert work(recipe, then=lambda: "done") == "done"  # the lock ended with the refused one
     assert [path.name for path in Path(recipe.output_dir).iterdir()] == ["recipe.yaml"]
@@ -175,7 +175,7 @@ def test_a_new_folder_is_locked_too(tiny_recipe: Path) -> None:
     def work(recipe: Recipe, then: Callable[[], object] = lambda: None) -> None:
         then()
 
-    with pytest.raises(UserError, match="another process trains in"):
+    with pytest.raises(UserError, match="another process works in"):
         work(recipe, lambda: work(recipe))
 
 
