@@ -400,6 +400,8 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
     loads = f"It loads as stock `{model_type}` of transformers"
     if is_onnx:
         loads = "It is an ONNX graph, which onnxruntime executes"
+    elif model_type == "bertpre":
+        loads = "It contains its own code, which transformers loads"
     if is_classifier(results):
         own = {"random": "random weights", "pretrained": "an encoder pretrained by bertpre"}
         settings = recipe.required_finetune
@@ -413,9 +415,7 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
         "bert": f"BERT (Devlin et al. 2018){order_head}",
         "modern": "ModernBERT (Warner et al. 2024) with full attention in every layer",
     }[model.architecture]
-    if model_type == "bertpre":
-        loads = "It contains its own code, which transformers loads"
-    elif model_type == "modernbert" and not is_onnx:
+    if model_type == "modernbert" and not is_onnx:
         loads += (
             ", which has neither segments nor a head for sentence pairs: those were left out, and single texts are "
             "encoded as in pretraining"

@@ -129,6 +129,12 @@ def test_the_recipe_for_others_leads_to_no_place_of_its_author() -> None:
     assert (public.hub.repo_id, public.hub.push_every, public.training.wandb_project) == (None, None, None)
 
 
+def test_a_classifier_with_its_own_code_is_no_stock_model() -> None:
+    tuned = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
+    text = model_card(recipe(), tuned, manifest("AMD EPYC", 1), "bertpre", "someone/tiny")
+    assert "It contains its own code" in text and "loads as stock" not in text
+
+
 def test_a_model_of_the_hub_without_an_owner_is_no_local_file(tmp_path: Path) -> None:
     tuned = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
     text = card(recipe("finetune.init=bert-base-uncased"), results=tuned)
