@@ -152,8 +152,7 @@ def take_lock(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            f"output_dir: another process works in {folder}; wait for it, or give another folder with "
-            "output_dir=FOLDER"
+            f"output_dir: another process works in {folder}; wait for it, or give another folder with output_dir=FOLDER"
         ) from None
     except OSError:
         pass  # a file system without locks
