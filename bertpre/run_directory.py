@@ -37,11 +37,16 @@ T = TypeVar("T")
 Stage = Callable[Concatenate[Recipe, P], T]
 
 
+class FolderInUse(UserError):
+    """Another process works in the run directory, so nothing in it may be changed."""
+
+
 def claim(recipe: Recipe) -> Path:
     """Create `output_dir` and write the recipe there; returns its path.
 
     Raises UserError for a folder that cannot be written, that is not a run directory, or that belongs to another
-    recipe. A key may still change until the first stage that reads it begins; those of `free_keys` may always change.
+    recipe, and FolderInUse where the recipe has changed while another process works there. A key may change until the
+    first stage that reads it begins; those of `free_keys` may always change.
     """
     recipe = with_absolute_paths(recipe)  # the run can then be used from any directory
     folder = Path(recipe.output_dir)
@@ -58,17 +63,27 @@ def claim(recipe: Recipe) -> Path:
         raise UserError(
             f"output_dir: {folder} is neither empty nor a run directory; give an empty folder with output_dir=FOLDER"
         )
-    write_text(kept, to_yaml(recipe.model_copy(update={"output_dir": os.path.abspath(folder)})))
+    text = to_yaml(recipe.model_copy(update={"output_dir": os.path.abspath(folder)}))
+    if not kept.exists():
+        write_text(kept, text)
+    elif kept.read_text() != text:
+        with locked(folder):
+            write_text(kept, text)
     return folder
 
 
 @contextmanager
 def undone_after_mistake(folder: Path) -> Iterator[None]:
-    """Undo `claim` after a UserError, unless more was written: remove a new folder, or put the old recipe back."""
+    """Undo `claim` after a UserError, unless more was written: remove a new folder, or put the old recipe back.
+
+    Where another process works in the folder, it is left alone: that process may have made it.
+    """
     is_new, recipe, before = not folder.exists(), folder / "recipe.yaml", other_files(folder)
     old = recipe.read_text() if recipe.is_file() else None
     try:
         yield
+    except FolderInUse:
+        raise
     except UserError:
         if is_first_process() and folder.is_dir() and other_files(folder) == before:
             if is_new:
@@ -116,7 +131,7 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
 def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
     """Decorate a stage so that only one process, or one group of processes, works in a run directory at a time.
 
-    The main process of a group takes the lock. The stage raises UserError where the lock is taken.
+    The main process of a group takes the lock. The stage raises FolderInUse where the lock is taken.
     """
 
     @functools.wraps(stage)
@@ -131,7 +146,7 @@ def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run directory; raises UserError where one works in it.
+    """Keep other processes out of a run directory; raises FolderInUse where one works in it.
 
     The lock is on the folder itself: it leaves no file and ends with the process.
     """
@@ -147,11 +162,11 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def take_lock(handle: int, folder: Path) -> None:
-    """Lock an open folder; raises UserError where another process holds the lock."""
+    """Lock an open folder; raises FolderInUse where another process holds the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(
+        raise FolderInUse(
             f"output_dir: another process works in {folder}; wait for it, or give another folder with output_dir=FOLDER"
         ) from None
     except OSError:

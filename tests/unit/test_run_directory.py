@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,16 @@ from bertpre.files import write_text
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import (
     ARTEFACTS,
+    FolderInUse,
     claim,
     drop_results,
     is_finished,
     load_run,
+    locked,
     model_of,
     one_at_a_time,
     read_results,
+    undone_after_mistake,
     write_manifest,
     write_results,
 )
@@ -177,6 +181,19 @@ def test_a_new_folder_is_locked_too(tiny_recipe: Path) -> None:
 
     with pytest.raises(UserError, match="another process works in"):
         work(recipe, lambda: work(recipe))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+@pytest.mark.parametrize("change", [(), ("training.learning_rate=0.5",)])
+def test_a_refused_process_changes_nothing_where_another_works(tiny_recipe: Path, change: tuple[str, ...]) -> None:
+    recipe = load(tiny_recipe)
+    folder = Path(recipe.output_dir)
+    with ExitStack() as first:
+        with pytest.raises(FolderInUse), undone_after_mistake(folder):  # the second begins before there is a folder
+            first.enter_context(locked(claim(recipe)))
+            written = (folder / "recipe.yaml").read_bytes()
+            first.enter_context(locked(claim(load(tiny_recipe, *change))))
+        assert (folder / "recipe.yaml").read_bytes() == written
 
 
 def test_a_refused_recipe_names_only_what_the_run_has(tiny_recipe: Path) -> None:
