@@ -65,11 +65,27 @@ def read_parts(recipe: Recipe) -> Parts:
     if settings.test_fraction:
         training, test = set_aside(recipe, training)
     if is_validation_elsewhere(settings):
-        path, split = validation_place(settings)
-        validation = read_examples(settings, split, path=path, encoder=training.encoder)
+        validation = read_validation(settings, training)
     elif settings.validation_fraction:
         training, validation = split_off_validation(recipe, training)
     return Parts(training, validation, test)
+
+
+def read_validation(settings: Finetune, training: Examples) -> Examples:
+    """The validation examples from outside the training split, with its classes.
+
+    Raises UserError if the classifier is trained on them, or if they are too few to measure on.
+    """
+    path, split = validation_place(settings)
+    key = "finetune.validation_path" if settings.validation_path else "finetune.validation_split"
+    if same_place((path, split), (settings.path, settings.split)):
+        raise UserError(
+            f"{key}: the classifier is trained on {path} (split {settings.split}); give other texts, or leave it out "
+            "and set a part aside with finetune.validation_fraction"
+        )
+    validation = read_examples(settings, split, path=path, encoder=training.encoder)
+    refuse_single_answer(settings.task, validation, f"{key}: {path} (split {split})", "give another file or split")
+    return validation
 
 
 def is_validation_elsewhere(settings: Finetune) -> bool:
@@ -100,13 +116,16 @@ def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, 
     is_held_out = draw_blocks(settings, examples, share, (recipe.seed, 1), key)
     shuffled = np.random.default_rng([recipe.seed, 2]).permutation(len(examples))
     training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
-    only = {"classification": "one class", "regression": "one number"}.get(settings.task)
-    if only and len(np.unique(validation.labels)) < 2:
-        raise UserError(
-            f"{key}: {share} of {len(examples)} examples is too small a validation part, as it has {only} only; give "
-            "more examples or a larger fraction, or 0 to keep the last epoch"
-        )
+    remedy = "give more examples or a larger fraction, or 0 to keep the last epoch"
+    refuse_single_answer(settings.task, validation, f"{key}: {share} of {len(examples)} examples", remedy)
     return training, validation
+
+
+def refuse_single_answer(task: str, validation: Examples, place: str, remedy: str) -> None:
+    """Raise UserError if all labels of a validation part are the same, so that its accuracy says nothing."""
+    only = {"classification": "one class", "regression": "one number"}.get(task)
+    if only and len(np.unique(validation.labels)) < 2:
+        raise UserError(f"{place} is too small a validation part, as it has {only} only; {remedy}")
 
 
 def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tuple[int, int], key: str) -> np.ndarray:
@@ -144,8 +163,16 @@ def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:
     """
     first: dict[Any, int] = {}
     copied = [first.setdefault(text, number) for number, text in enumerate(whole_texts(examples))]
-    _, blocks, sizes = np.unique(np.array(copied) // size, return_inverse=True, return_counts=True)
+    _, blocks, sizes = np.unique(blocks_in_files(examples, size)[copied], return_inverse=True, return_counts=True)
     return blocks, sizes
+
+
+def blocks_in_files(examples: Examples, size: int) -> np.ndarray:
+    """The number of the block of `size` rows of its split that each example stands in, (N,)."""
+    splits, _, rows = zip(*(name.rpartition("/") for name in examples.ids), strict=True)  # ids are split/row
+    split_numbers = np.unique(splits, return_inverse=True)[1]
+    places = np.stack((split_numbers, np.array(rows, dtype=np.int64) // size), axis=1)
+    return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def label_rows(task: str, examples: Examples) -> np.ndarray:
@@ -170,11 +197,7 @@ def balance(task: str, examples: Examples) -> str:
 
 def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
     """The block of `finetune.validation_block` rows of its file that each example is in, (N,); None if that is 1."""
-    size = settings.validation_block
-    if size == 1:
-        return None
-    places = [name.rpartition("/") for name in examples.ids]  # split/row
-    return np.unique([f"{split}/{int(row) // size}" for split, _, row in places], return_inverse=True)[1]
+    return None if settings.validation_block == 1 else blocks_in_files(examples, settings.validation_block)
 
 
 def own_parts(settings: Finetune, parts: Parts) -> list[Examples]:
@@ -230,8 +253,9 @@ def place_of_test(recipe: Recipe) -> tuple[str, str]:
 
 
 def same_place(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether two pairs of path and split are the same; a path may be written in several ways."""
-    return Path(one[0]).resolve() == Path(other[0]).resolve() and one[1] == other[1]
+    """Whether two pairs of path and split share texts; a path may be written in several ways, splits joined by +."""
+    shared = set(one[1].split("+")) & set(other[1].split("+"))
+    return Path(one[0]).resolve() == Path(other[0]).resolve() and bool(shared)
 
 
 def chosen_on_test(recipe: Recipe) -> bool:

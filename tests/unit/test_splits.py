@@ -10,6 +10,7 @@ import pytest
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import read_examples
 from bertpre.finetuning.splits import (
+    Parts,
     balance,
     chosen_on_test,
     neighbours,
@@ -30,6 +31,24 @@ def test_neighbours_stay_together() -> None:
     assert sorted(training.texts + validation.texts) == sorted(examples.texts)
     blocks = np.bincount([int(text) // 5 for text in validation.texts], minlength=20)
     assert sorted(blocks.tolist()) == [0] * 16 + [5] * 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_neighbours_stay_together_beside_a_test_part_and_in_joined_splits(seed: int) -> None:
+    recipe = recipe_of(validation_fraction=0.2, test_fraction=0.2, validation_block=5)
+    recipe = recipe.model_copy(update={"seed": seed})
+    examples = examples_of([str(number) for number in range(500)])
+    training, _ = set_aside(recipe, examples.subset(np.delete(np.arange(500), [3, 77])))  # as without two empty texts
+    joined = examples_of([str(number) for number in range(502)])
+    names = [f"train/{number}" if number < 252 else f"extra/{number - 252}" for number in range(502)]
+    for whole in (training, replace(joined, ids=names)):
+        sides = [{block_of(name) for name in part.ids} for part in split_off_validation(recipe, whole)]
+        assert not sides[0] & sides[1]
+
+
+def block_of(name: str, size: int = 5) -> tuple[str, int]:
+    split, row = name.split("/")
+    return split, int(row) // size
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -141,3 +160,30 @@ def test_the_test_texts_are_not_those_of_the_training(tmp_path: Path, monkeypatc
         read_test(recipe, read_parts(recipe))
     assert not chosen_on_test(recipe)
     assert chosen_on_test(recipe.model_copy(update={"evaluate": Evaluate(path="./b.jsonl")}))
+
+
+def test_joined_splits_share_texts_with_each_of_their_parts(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"text": f"text {number}", "label": number % 2} for number in range(8)])
+    recipe = recipe_of(path=path, split="train+test", validation_fraction=0)
+    with pytest.raises(UserError, match="evaluate: the classifier is trained on"):
+        read_test(recipe.model_copy(update={"evaluate": Evaluate(path=path, split="test")}), Parts(None, None, None))  # type: ignore[arg-type]
+    recipe = recipe_of(path="elsewhere", validation_path=path, validation_split="train+test")
+    assert chosen_on_test(recipe.model_copy(update={"evaluate": Evaluate(path=path, split="test")}))
+
+
+@pytest.mark.parametrize("options", [{"validation_path": "a.jsonl"}, {"validation_split": "train"}])
+def test_the_validation_texts_are_not_those_of_the_training(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_rows(tmp_path / "a.jsonl", [{"text": f"text {number}", "label": number % 2} for number in range(8)])
+    with pytest.raises(UserError, match=f"finetune.{next(iter(options))}: the classifier is trained on"):
+        read_parts(recipe_of(path=path, test_fraction=0.25, **options))
+
+
+def test_a_validation_file_with_one_class_is_refused(tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": number % 2} for number in range(8)]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    other = write_rows(tmp_path / "b.jsonl", [row | {"text": "other", "label": 1} for row in rows])
+    with pytest.raises(UserError, match=r"finetune.validation_path: .*b.jsonl .* it has one class only"):
+        read_parts(recipe_of(path=path, validation_path=other))
