@@ -52,8 +52,9 @@ class LabelEncoder:
             return cls(settings.task, find_classes(settings.task, rows))
         if not settings.label_names:  # a number may be an index in a split that names no classes, unless it is a name
             return cls(settings.task, tuple(names), indexed_names=None if any(map(NUMBER.fullmatch, names)) else names)
-        written = {str(as_written(each)) for label in rows.labels for each in each_of(settings.task, label)}
-        encoder = cls(settings.task, tuple(names), names, None if written <= set(names) else names)
+        single = [each for label in rows.labels for each in each_of(settings.task, label)]
+        are_names = any(set(map(str, form)) <= set(names) for form in (single, map(as_written, single)))
+        encoder = cls(settings.task, tuple(names), names, None if are_names else names)
         return replace(encoder, indexed_names=encoder.names_by_index(rows))
 
     def names_by_index(self, rows: Rows) -> list[str] | None:
@@ -106,6 +107,8 @@ class LabelEncoder:
         numbers = {name: number for number, name in enumerate(self.classes)}
 
         def number_of(label: Any) -> int:
+            if indexed_names is None and str(label) in numbers:
+                return numbers[str(label)]
             label = as_written(label)
             if indexed_names is None or not isinstance(label, int) or isinstance(label, bool):
                 return numbers.get(str(label), -1)

@@ -15,7 +15,7 @@ from bertpre.finetuning.glue import open_glue
 if TYPE_CHECKING:
     from bertpre.recipe import Finetune
 
-NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # not 01, which is a name
+NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,99})(\.[0-9]+)?")  # not 01, which is a name
 Row = tuple[Any, ...]  # text, second text where there are pairs, label or labels
 
 
@@ -77,7 +77,7 @@ def read_rows(
         pairs = [clean_text(text_in(row[1], place, "text_pair_column")) for row in rows]
     columns = list(zip(*(row[1 + has_pairs :] for row in rows), strict=True))
     if settings.task != "tokens":  # whose labels are tags, separated by spaces
-        columns = list(map(as_numbers, columns))
+        columns = [as_numbers(column, settings.label_names or ()) for column in columns]
     written = [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in rows]
     labels = written if len(settings.label_columns) > 1 or not with_labels else [label for (label,) in written]
     found = Rows(place, ids, texts, pairs, labels, class_names)
@@ -105,12 +105,17 @@ def read_columns(
     return ids, rows, class_names
 
 
-def as_numbers(column: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A column of labels; as numbers, if all of them are texts that are written like numbers, as in CSV files."""
+def as_numbers(column: tuple[Any, ...], label_names: Sequence[str]) -> tuple[Any, ...]:
+    """A column of labels; as numbers, if all of them are texts that are written like numbers, as in CSV files.
+
+    Class names that a number cannot hold stay texts: 1.10 is another name than 1.1.
+    """
     given = [value for value in column if value is not None]
     if not given or not all(isinstance(value, str) and NUMBER.fullmatch(value) for value in given):
         return column
-    return tuple(value if value is None else float(value) if "." in value else int(value) for value in column)
+    numbers = tuple(value if value is None else float(value) if "." in value else int(value) for value in column)
+    is_exact = all(str(number) == value for number, value in zip(numbers, column, strict=True) if value is not None)
+    return column if not is_exact and set(given) <= set(label_names) else numbers
 
 
 def text_in(value: Any, place: str, key: str) -> str:

@@ -68,10 +68,17 @@ def test_classes_are_the_values_found(
         (["good", "bad"], ["bad", "good"], [1, 0]),
         (["1", "2", "3"], [3, 1], [2, 0]),  # a name goes before a number
         (["-1", "0", "1"], [-1, 1], [0, 2]),
+        (["1.0", "1.5", "2.0"], [2.0, 1.5, 1.0], [2, 1, 0]),
+        (["1.0", "0.0"], [0.0, 1.0], [1, 0]),
+        (["1", "0"], [0.0, 1.0], [1, 0]),
+        (["3.1", "3.10", "3.2"], ["3.10", "3.2"], [1, 2]),
     ],
 )
-def test_the_recipe_names_the_classes(names: list[str], labels: list[Any], numbers: list[int], tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", [{"text": f"t {label}", "label": label} for label in labels])
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_the_recipe_names_the_classes(
+    names: list[str], labels: list[Any], numbers: list[int], ending: str, tmp_path: Path
+) -> None:
+    path = write_rows(tmp_path / f"a.{ending}", [{"text": f"t {label}", "label": label} for label in labels])
     read = read_examples(Finetune(path=path, label_names=names), "train")
     assert (read.classes, read.labels.tolist()) == (tuple(names), numbers)
 
