@@ -97,13 +97,15 @@ class TextClassifier:
 
         For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
         `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for
-        the task `tokens` a string or a list of words. Raises UserError for single texts where pairs are read.
+        the task `tokens` a string or a list of words. Raises UserError for single texts where pairs are read, and the reverse; a
+        model from elsewhere reads pairs if the first text is one.
         """
-        from bertpre.commands.predict import as_examples, named_prediction
+        from bertpre.commands.predict import as_examples, is_pair, named_prediction
 
         given: list[str | tuple[str, ...] | list[str]] = [texts] if isinstance(texts, str) else list(texts)
         if not given:
             return []
         task = self.classifier.task
-        outputs = self.classifier.predict(as_examples(given, task, self.reads_pairs))
+        reads_pairs = self.reads_pairs or (not self.classifier.knows_pairs and is_pair(given[0]))
+        outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
         return [named_prediction(task, text, output) for text, output in zip(given, outputs, strict=True)]

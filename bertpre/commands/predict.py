@@ -13,6 +13,7 @@ import numpy as np
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import READERS, ending, open_table
+from bertpre.data.formats import open_file
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
@@ -32,8 +33,10 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     line, like standard input.
 
     `model` is a run directory, whose recipe decides how long texts are cut, or the folder or Hub id of any text
-    classifier. Separate the texts of a pair by a tab. A regression prints the number instead of label and probability;
-    several labels are joined by commas; words are followed by / and their tag.
+    classifier. Separate the texts of a pair by a tab; a file's second text is in the recipe's `text_pair_column`. A
+    model from elsewhere does not say whether it reads pairs: it does if the first text has a tab, or the file a column
+    `text_pair`. A regression prints the number instead of label and probability; several labels are joined by commas;
+    words are followed by / and their tag.
     Rows without text are left out, and counted in a warning. Raises UserError if there is no such model, or no text.
     """
     if texts and file is not None:
@@ -44,22 +47,31 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     classifier, settings = load_any_classifier(model)
     task = classifier.task
     empty_rows: list[int] = []
-    given: Iterator[Text] = iter(texts) if texts else without_empty(read_texts(file, settings), empty_rows)
+    read = read_texts(file, settings, classifier.knows_pairs)
+    given: Iterator[Text] = iter(texts) if texts else without_empty(read, empty_rows)
     first = next(given, None)
     if first is None:
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
+    has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first))
     waiting = chain([first], given)
     while part := list(islice(waiting, SLICE)):
-        outputs = classifier.predict(as_examples(part, task, settings.text_pair_column is not None))
+        outputs = classifier.predict(as_examples(part, task, has_pairs))
         for text, output in zip(part, outputs, strict=True):
             prediction, shown = named_prediction(task, text, output), in_one_line(text)
             row = {"text": shown} | prediction
             print(json.dumps(row, ensure_ascii=False) if as_json else as_line(shown, prediction), flush=True)
     if empty_rows:
+        place, what = ("standard input", "line") if file is None else (f"--file {file}", "row")
         print(
-            f"warning: --file: rows without text were left out: {len(empty_rows)} (the first is row {empty_rows[0]})",
+            f"warning: {place}: {what}s without text were left out: {len(empty_rows)} (the first is {what} "
+            f"{empty_rows[0]})",
             file=sys.stderr,
         )
+
+
+def is_pair(text: Text) -> bool:
+    """Whether a text is given as a pair: as a tuple of two, or with a tab."""
+    return isinstance(text, tuple) or (isinstance(text, str) and "\t" in text)
 
 
 def has_text(text: Text) -> bool:
@@ -76,15 +88,18 @@ def without_empty(texts: Iterator[Text], empty_rows: list[int]) -> Iterator[Text
             empty_rows.append(number)
 
 
-def read_texts(file: str | None, settings: Finetune) -> Iterator[Text]:
-    """The texts in the rows of a table, or in lines."""
+def read_texts(file: str | None, settings: Finetune, knows_pairs: bool = True) -> Iterator[Text]:
+    """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs."""
     if file is None or ending(Path(file)) not in READERS or ending(Path(file)) == ".txt":
         yield from read_lines(file)
         return
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
+    table = open_table(file, None, "train", "--file")
+    if not knows_pairs and "text_pair" in table.column_names():
+        named[1] = ("text_pair_column", "text_pair")
     columns = [(key, name) for key, name in named if name is not None]
     place, keys = f"--file {file}", [key for key, _ in columns]
-    for row in open_table(file, None, "train", "--file").rows(columns):
+    for row in table.rows(columns):
         if settings.task == "tokens":
             yield words_in(row[0], place, "text_column")
             continue
@@ -99,12 +114,13 @@ def in_one_line(text: Text) -> str:
 
 
 def read_lines(file: str | None) -> Iterator[str]:
-    """The lines with text of a file, or of standard input."""
+    """The lines of a file, or of standard input."""
+    place = "standard input" if file is None else f"--file: {file}"
     try:
-        with nullcontext(sys.stdin) if file is None else Path(file).open(encoding="utf-8") as stream:
-            yield from (line.rstrip("\n") for line in stream if line.strip())
+        with nullcontext(sys.stdin) if file is None else open_file(file, "rt", encoding="utf-8") as stream:
+            yield from (line.rstrip("\n") for line in stream)
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--file: {file} cannot be read as text: {unreadable(error)}") from None
+        raise UserError(f"{place} cannot be read as text: {unreadable(error)}") from None
 
 
 def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
@@ -116,6 +132,8 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
     if has_pairs and (missing := [part for part in parts if len(part) < 2]):
         raise UserError(f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}")
+    if not has_pairs and (pairs := [part for part in parts if len(part) > 1]):
+        raise UserError(f"this classifier reads single texts, not pairs such as {pairs[0]!r}")
     sides = [list(map(clean_text, side)) for side in zip(*parts, strict=True)]
     labels = np.zeros(len(texts), dtype=np.int64)
     return Examples(ids, sides[0], sides[1] if has_pairs else None, labels, task.classes)

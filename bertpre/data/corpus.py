@@ -129,7 +129,7 @@ class Table:
 
         names = [name for _, name in columns]
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
-            found = list(self.data.column_names or next(self.data.iter(batch_size=1), ()))
+            found = self.column_names()
             for argument, name in columns:
                 if not found:
                     raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")
@@ -146,6 +146,11 @@ class Table:
                 yield from zip(*(batch[name] for name in names), strict=True)
                 # pyarrow keeps freed memory: hundreds of MB where a Parquet file has large row groups.
                 default_memory_pool().release_unused()
+
+    def column_names(self) -> list[str]:
+        """The names of the columns; none where there is no row."""
+        with failures_explained(self.path, self.name, self.split, self.key):
+            return list(self.data.column_names or next(self.data.iter(batch_size=1), ()))
 
     def class_names(self, column: str) -> list[str] | None:
         """The names of the classes in a column of numbers, where the dataset declares them."""

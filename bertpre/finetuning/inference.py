@@ -44,7 +44,8 @@ CPU_BATCH_TOKENS = 4096
 class Classifier:
     """A model with a head for a task, its tokenizer, and how texts are cut for it.
 
-    `precision` and `compile` are as in the recipe; reading is compiled only where it takes long enough.
+    `precision` and `compile` are as in the recipe; reading is compiled only where it takes long enough. `knows_pairs`
+    is False for a model from elsewhere, whose configuration does not say whether it reads pairs.
     """
 
     model: "PreTrainedModel"
@@ -55,6 +56,7 @@ class Classifier:
     precision: str = "auto"
     compile: str | bool = "auto"
     batch_size: int = 64
+    knows_pairs: bool = True
 
     @classmethod
     def of(

@@ -237,7 +237,10 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
     if getattr(model.config, "reads_pairs", False):
         values["text_pair_column"] = "text_pair"
     settings = Finetune.model_validate(values)
-    return Classifier(model, tokenizer, Task(kind, class_names(model)), longest, "head"), settings
+    if kind == "regression" and model.config.num_labels > 1:
+        raise UserError(f"{problem}: it predicts {model.config.num_labels} numbers for a text, and one is read")
+    task, knows_pairs = Task(kind, class_names(model)), hasattr(model.config, "reads_pairs")
+    return Classifier(model, tokenizer, task, longest, "head", knows_pairs=knows_pairs), settings
 
 
 def class_names(model: "PreTrainedModel") -> tuple[str, ...]:

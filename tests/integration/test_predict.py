@@ -1,5 +1,6 @@
 """`bertpre predict` agrees with `bertpre evaluate`, from a run, its folder or a stock classifier."""
 
+import gzip
 import io
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,9 +8,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import torch
 from huggingface_hub import constants
 from pyarrow.parquet import read_table
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from bertpre.api import TextClassifier
+from bertpre.errors import UserError
+from bertpre.finetuning.loading import load_any_classifier
 from bertpre.recipe import load_recipe
 from tests.helpers import run_here
 
@@ -77,7 +83,43 @@ def test_rows_without_text_are_left_out_and_counted(
     assert run_here("predict", tiny_modern_run, "--file", tmp_path / "more.csv", "--json") == 0
     said = capsys.readouterr()
     assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["A fine film.", "A dull one."]
-    assert said.err == "warning: --file: rows without text were left out: 2 (the first is row 2)\n"
+    assert said.err == (
+        f"warning: --file {tmp_path}/more.csv: rows without text were left out: 2 (the first is row 2)\n"
+    )
+    with gzip.open(tmp_path / "more.txt.gz", "wt") as stream:
+        stream.write("A fine film.\n\n<br />\nA dull one.\n")
+    assert run_here("predict", tiny_modern_run, "--file", tmp_path / "more.txt.gz", "--json") == 0
+    said = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["A fine film.", "A dull one."]
+    assert "rows without text were left out: 2 (the first is row 2)" in said.err
+
+
+def test_a_classifier_from_elsewhere_reads_pairs_if_the_first_text_is_one(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_run / "tokenizer")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(tokenizer), num_labels=3, initializer_range=1.0, **sizes)
+    model = BertForSequenceClassification(config).eval()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "nli")
+    with torch.no_grad():
+        pair, joined = (
+            model(**tokenizer(*texts, return_tensors="pt")).logits.softmax(-1)[0].tolist()
+            for texts in (("A fine film.", "A dull one."), ("A fine film. A dull one.",))
+        )
+    assert max(abs(one - other) for one, other in zip(pair, joined, strict=True)) > 0.1
+    (tmp_path / "pairs.jsonl").write_text('{"text": "A fine film.", "text_pair": "A dull one."}\n')
+    for words in (["A fine film.\tA dull one."], ["--file", tmp_path / "pairs.jsonl"]):
+        assert run_here("predict", tmp_path / "nli", *words, "--json") == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        assert list(json.loads(line)["probabilities"].values()) == pytest.approx(pair, abs=0.03)  # in bf16
+    classify = TextClassifier(*load_any_classifier(str(tmp_path / "nli")))
+    with pytest.raises(UserError, match="this classifier reads pairs"):
+        classify([("a film", "a film"), "a film"])
+    with pytest.raises(UserError, match="this classifier reads single texts"):
+        classify(["a film", ("a film", "a film")])
 
 
 class CountingHub(ThreadingHTTPServer):
