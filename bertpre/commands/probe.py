@@ -30,7 +30,8 @@ def probe(
     """Print and return how well a masked language model predicts running text, and prefers acceptable sentences.
 
     `model` is a run directory, or the folder or Hub id of any masked language model. `texts` is a file with one text a
-    line, by default the run's held-out documents; the first `max_length` tokens of the first `limit` texts are scored.
+    line, by default the run's held-out documents; of the first `limit` texts the first tokens are scored, `max_length`
+    with [CLS] and [SEP]. How often a token occurs is counted in the run's training text, or, without it, in `texts`.
     `pairs` is a JSONL file, or a folder of them, with `sentence_good` and `sentence_bad` in each line (BLiMP's layout,
     Warstadt et al. 2020). Raises UserError if there is nothing to probe.
     """
@@ -50,13 +51,15 @@ def probe(
             if not lines:
                 raise UserError(f"--texts: {texts} holds only markup")
             rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
+            if not rows:
+                raise UserError(f"--texts: the first {limit} lines of {texts} hold no token")
             for ids in encode(tokenizer, lines) if store is None else ():
                 counts += np.bincount(ids, minlength=len(counts))
         if store is not None:
             counts += sum(np.bincount(shard.tokens, minlength=len(counts)) for shard in open_shards(store, "train"))
         working = copy.deepcopy(network).to(choose_dtype("auto", accelerator.device))
         metrics |= running_text(working, tokenizer, rows, counts)
-        print_running_text(metrics)
+        print_running_text(metrics, "the training text" if store is not None else str(texts))
     if pairs is not None:
         metrics["acceptability"] = acceptability(network, tokenizer, Path(pairs))
     if not metrics:
@@ -105,13 +108,14 @@ def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
     return rows
 
 
-def print_running_text(metrics: dict[str, Any]) -> None:
-    """Print the metrics as a table."""
+def print_running_text(metrics: dict[str, Any], counted_in: str) -> None:
+    """Print the metrics as a table; `counted_in` names the text in which tokens were counted."""
     print(
         f"probe: pseudo-perplexity {metrics['pseudo_perplexity']:.2f}, accuracy {metrics['accuracy']:.1%} on "
         f"{metrics['tokens']:,} tokens of {metrics['texts']:,} texts, one masked at a time"
     )
-    print("probe: occurrences per million tokens     tokens   accuracy   loss")
+    print(f"probe: occurrences per million tokens of {counted_in}:")
+    print("probe: occurrences                        tokens   accuracy   loss")
     above = "and more"
     for row in metrics["by_frequency"]:
         name = f"{row['per_million_from']:g} {above if above == 'and more' else f'to {above}'}"

@@ -76,7 +76,7 @@ class LabelEncoder:
         if self.task == "regression":
             values = [to_number(label) for label in rows.labels]
             rows.refuse([value is None for value in values], "a label that is not a finite number")
-            return np.array(values, dtype=np.float32)
+            return np.array(values, dtype=np.float64)
         if self.is_binary:
             bits = [[BITS.get(each) for each in items_of(label)] for label in rows.labels]
             rows.refuse([None in row or len(row) != len(self.classes) for row in bits], self.outside)
@@ -127,18 +127,23 @@ def each_of(task: str, label: Any) -> list[Any]:
     return [label] if task in ("classification", "regression") else items_of(label)
 
 
+def listed(label: Any) -> list[Any]:
+    """A list as it is, anything else as the only entry of one."""
+    return label if isinstance(label, list) else [label]
+
+
 def as_written(label: Any) -> Any:
     """A label, whole numbers without a decimal point."""
     return int(label) if isinstance(label, float) and label.is_integer() else label
 
 
 def to_number(value: Any) -> float | None:
-    """A finite number, given as one or as text; None for anything else."""
+    """A number that fp32 can hold, given as one or as text; None for anything else."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= float(np.finfo(np.float32).max) else None
 
 
 def is_missing(label: Any) -> bool:
@@ -205,6 +210,11 @@ def are_binary(rows: Rows, names: list[str] | None) -> bool:
 def refuse_unusable(task: str, rows: Rows) -> None:
     """Raise UserError if a label is missing, or is a list in a task with one label for each text, or vice versa."""
     for label in rows.labels:
+        if nested := [each for each in listed(label) if isinstance(each, list | dict)]:
+            raise UserError(
+                f"{rows.place}: label_column holds {str(nested[0])[:60]}, but a label is a text, a number or a list "
+                "of these"
+            )
         if task == "tokens" and not isinstance(label, list | str) and not is_missing(label):
             raise UserError(f"{rows.place}: label_column holds {type(label).__name__}, not a tag for each word")
         if task == "multi_label" and isinstance(label, str) and label:

@@ -162,13 +162,28 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
         "words": len(all_labels),
     }
     if not has_entities(classes):
-        return score_classes(all_labels, all_probabilities, classes) | metrics
+        f1 = mean_f1(tag_counts(labels, probabilities, len(classes)).sum(0))
+        return score_classes(all_labels, all_probabilities, classes) | metrics | {"f1": f1}
     counts = entity_counts(labels, probabilities, classes)
     return metrics | {
         "calibration": calibration(all_labels, all_probabilities),
         "f1": of_counts(*np.sum(list(counts.values()), axis=(0, 1)))["f1"],
         "per_class": {kind: of_counts(*counts[kind].sum(0)) for kind in sorted(counts)},
     }
+
+
+def tag_counts(labels: list[np.ndarray], probabilities: list[np.ndarray], count: int) -> np.ndarray:
+    """For each text the correct, predicted and true words of each of `count` tags, (N, 3, C)."""
+    found = [row.argmax(-1) for row in probabilities]
+    parts = [(tags[tags == guess], guess, tags) for tags, guess in zip(labels, found, strict=True)]
+    return np.array([[np.bincount(each, minlength=count) for each in part] for part in parts])
+
+
+def mean_f1(counts: np.ndarray) -> float:
+    """The mean F1 of the classes that occur or are predicted, from correct, predicted and true ones, (3, C)."""
+    hits, predicted, true = counts
+    occurs = predicted + true > 0
+    return float((2 * hits[occurs] / (predicted + true)[occurs]).mean())
 
 
 def entity_counts(
@@ -282,7 +297,8 @@ def other_metrics(
 
         return of_classes
     if kind == "tokens" and not has_entities(classes):
-        return lambda chosen: {}
+        of_tags = tag_counts(labels, outputs, len(classes))
+        return lambda chosen: {"f1": mean_f1(of_tags[chosen].sum(0))}
     if kind == "tokens":
         counts = np.sum(list(entity_counts(labels, outputs, classes).values()), axis=0)
     else:

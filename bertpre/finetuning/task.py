@@ -61,7 +61,12 @@ class Task:
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The sum of a batch's losses, in nats; in a regression, of squared errors in units of `scale`."""
         if self.kind == "regression":
-            return F.mse_loss(logits.squeeze(-1), (labels - self.center) / self.scale, reduction="sum")
+            wanted = ((labels - self.center) / self.scale).to(
+                logits.dtype
+            )  # labels are in fp64: a large one may differ
+            return F.mse_loss(
+                logits.squeeze(-1), wanted, reduction="sum"
+            )  # from its neighbours by less than fp32 shows
         if self.kind == "multi_label":
             return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1).sum()
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
@@ -94,10 +99,15 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
     """The recipe's task on these training examples.
 
     `balanced` class weights are inversely proportional to the classes' counts, as in scikit-learn.
-    Raises UserError if there is not one weight for each class.
+    Raises UserError if there is not one weight for each class, or if a regression's training labels are all the same.
     """
     if settings.task == "regression":
         center, scale = training.labels.mean(), training.labels.std()
+        if not scale:
+            raise UserError(
+                f"finetune: all {len(training)} training examples have the label {center:g}, so there is nothing to "
+                "learn; the others are in the validation or test part"
+            )
         return Task(settings.task, training.classes, center=float(center), scale=float(scale))
     weights = settings.class_weights
     if weights == "balanced":

@@ -403,6 +403,9 @@ class Finetune(Section):
             raise ValueError("label_column: a list of columns is for the task multi_label")
         if isinstance(self.label_column, list) and self.label_names not in (None, self.label_column):
             raise ValueError("label_names: leave it out, the columns in label_column name the labels")
+        for key, names in (("label_names", self.label_names or []), ("label_column", self.label_columns)):
+            if repeated := [name for number, name in enumerate(names) if name in names[:number]]:
+                raise ValueError(f"{key}: {repeated[0]!r} is there twice")
         if self.unlabelled is not None and self.task != "classification":
             raise ValueError(f"unlabelled: is for classification, not for {self.task}")
         if self.unlabelled is not None and (self.unlabelled.max_length or 0) > self.max_length:

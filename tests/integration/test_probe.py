@@ -48,6 +48,10 @@ def test_pairs_and_texts_of_any_model(tiny_run: Path, tmp_path: Path, capsys: py
     out = capsys.readouterr().out
     assert "of 2 pairs" in out
     assert "of 4 pairs" in out
+    assert f"occurrences per million tokens of {tmp_path}/texts.txt" in out
+    (tmp_path / "empty.txt").write_text("\u200d\nThe film.\n")
+    with pytest.raises(UserError, match="the first 1 lines of .* hold no token"):
+        probe(str(tiny_run / "model"), texts=str(tmp_path / "empty.txt"), limit=1)
     copied = tmp_path / "copied"
     shutil.copytree(tiny_run, copied, ignore=shutil.ignore_patterns("data"))
     assert run_here("probe", copied, *arguments) == 0, capsys.readouterr().err  # its data was left elsewhere

@@ -293,6 +293,12 @@ def test_every_task_is_read(tmp_path: Path) -> None:
     assert (words.classes, [row.tolist() for row in words.labels]) == (("B-L", "O"), [[1, 0], [1]])
 
 
+def test_large_numbers_that_differ_little_stay_apart(tmp_path: Path) -> None:
+    rows = [{"text": f"t{number}", "label": 1.7e9 + number} for number in range(60)]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="regression"), "train")
+    assert read.labels.tolist() == [row["label"] for row in rows]
+
+
 def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
     rows = [{"text": f"text {number}", "label": int(number >= 50)} for number in range(100)]
     read = read_examples(Finetune(path=write_rows(tmp_path / "sorted.csv", rows)), "train", limit=10)
@@ -320,6 +326,9 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
         ({"task": "multi_label"}, ["sport", "sea change, sport", "x"], "label_column holds text ('sport')"),
         ({"task": "tokens"}, [1, 0, 1], "label_column holds int, not a tag for each word"),
         ({}, [["a"], ["b"], []], "label_column holds lists; set finetune.task to multi_label"),
+        ({}, [{"start": 0}, {"start": 1}, None], "label_column holds {'start': 0}, but a label is a text, a number or"),
+        ({"task": "multi_label"}, [[[0, 1]], [["a"]], []], "label_column holds [0, 1], but a label is"),
+        ({"task": "regression"}, [1.0, 2e38, 1e39], "example train/2 has a label that is not a finite number"),
     ],
 )
 def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any], words: str, tmp_path: Path) -> None:

@@ -109,6 +109,11 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
         ("finetune={path: sample, task: tokens, text_pair_column: b}", "finetune.text_pair_column: is not for"),
         ("finetune={path: sample, label_names: [no, x]}", "(given: False); put it in quotes"),
+        ("finetune={path: sample, label_names: [a, b, a]}", "finetune.label_names: 'a' is there twice"),
+        (
+            "finetune={path: sample, task: multi_label, label_column: [a, a]}",
+            "finetune.label_column: 'a' is there twice",
+        ),
         ("finetune.label_column=[a, b]", "finetune.label_column: a list of columns is for the task multi_label"),
     ],
 )

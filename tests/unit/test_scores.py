@@ -137,6 +137,15 @@ def test_entities_of_tags(tags: str, found: set[tuple[str, int, int]]) -> None:
     assert entities(tags.split()) == found
 
 
+def test_two_plain_tags_have_a_mean_f1_with_an_interval() -> None:
+    labels, guesses = [np.array([0, 0, 1]), np.array([0, 1])], [np.array([0, 0, 0]), np.array([0, 1])]
+    outputs = [np.eye(2)[each] for each in guesses]
+    wanted = metrics.f1_score(np.concatenate(labels), np.concatenate(guesses), average="macro")
+    assert score("tokens", labels, outputs, ("N", "V"))["f1"] == pytest.approx(wanted)
+    low, high = intervals("tokens", labels * 50, outputs * 50, ("N", "V"))["f1"]
+    assert low < wanted < high
+
+
 def test_an_entity_counts_only_as_a_whole() -> None:
     classes = ("B-PER", "I-PER", "O")
     labels = [np.array([0, 1, 2]), np.array([2, 0])]

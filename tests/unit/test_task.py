@@ -35,6 +35,16 @@ def test_a_regression_moves_its_scale_into_the_last_layer() -> None:
     assert loss.item() == pytest.approx(((expected - numbers) ** 2).sum() / numbers.var(), rel=1e-4)
 
 
+def test_a_regression_learns_numbers_that_fp32_cannot_tell_apart_and_refuses_equal_ones() -> None:
+    numbers = 1.7e9 + np.arange(3.0)
+    task = build_task(Finetune(path="x", task="regression"), examples_of(list("abc"), labels=numbers))
+    wanted = torch.tensor((numbers - numbers.mean()) / numbers.std())
+    loss = task.loss(wanted.float().unsqueeze(-1), torch.tensor(numbers))
+    assert (loss.dtype, loss.item()) == (torch.float32, pytest.approx(0, abs=1e-6))
+    with pytest.raises(UserError, match="all 3 training examples have the label 5, so there is nothing to learn"):
+        build_task(Finetune(path="x", task="regression"), examples_of(list("abc"), labels=np.full(3, 5.0)))
+
+
 def test_a_multi_label_loss_is_the_mean_over_labels() -> None:
     logits, labels = torch.randn(5, 3), torch.randint(0, 2, (5, 3)).float()
     loss = Task("multi_label", ("a", "b", "c")).loss(logits, labels)
