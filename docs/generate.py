@@ -7,7 +7,8 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -47,8 +48,11 @@ INTRODUCTION = """A recipe is a YAML file with these keys. Every key can also be
 refused before anything runs. `bertpre show RECIPE` prints a recipe with the meaning of each key, and
 `recipes/schema.json` lets editors complete and check recipes.
 
-A run needs `output_dir`, a `corpus` (or an existing model in `finetune.init`) and a limit: `training.max_steps`,
-`training.max_tokens` or `training.budget`."""
+A recipe needs `output_dir`. One that pretrains needs `corpus.path` and a limit: `training.max_steps`, `training.max_tokens` or
+`training.budget`. One that only fine-tunes needs `finetune.path` and an existing model in `finetune.init`."""
+
+
+WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 
 
 def kind(field: FieldInfo) -> str:
@@ -56,12 +60,24 @@ def kind(field: FieldInfo) -> str:
     parts = list(type_parts(field.annotation))
     if any(inspect.isclass(part) and issubclass(part, Section) for part in parts):
         return "list of sections" if list in [getattr(part, "__origin__", None) for part in parts] else "section"
-    choices = [f"`{part}`" for part in parts if isinstance(part, str)]
-    names = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-    words = [word for type_, word in names.items() if type_ in parts]
-    text = ", ".join(dict.fromkeys([*choices, *words])) if len(choices) < 10 else ", ".join(choices)
-    is_list = any(getattr(part, "__origin__", part) in (list, tuple) for part in parts)
-    return f"list of {text}" if is_list and len(words) < 2 and not choices else text or "list"
+    return ", ".join(dict.fromkeys(words_of(field.annotation)))
+
+
+def words_of(annotation: Any) -> Iterator[str]:
+    """The choices in a type, then words for its other parts."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        yield from (f"`{part}`" for part in parts)
+    elif origin is Annotated:
+        yield from words_of(parts[0])
+    elif origin in (Union, UnionType):
+        words = [word for part in parts for word in words_of(part)]
+        yield from sorted(words, key=lambda word: not word.startswith("`"))
+    elif origin in (list, tuple):
+        words = list(dict.fromkeys(word for part in parts for word in words_of(part)))
+        yield "list of " + ", ".join(f"{word}s" if word.endswith("number") else word for word in words)
+    elif annotation in WORDS:
+        yield WORDS[annotation]
 
 
 def default(field: FieldInfo) -> str:

@@ -35,6 +35,7 @@ ADVICE = {  # by what readers say
     "Couldn't cast": "; its files have different columns or types: give them the same",
     "as a scalar of type": "; a column has values of several types: write all of them as text",
     "zstd not supported": "; install zstandard, or unpack the files",
+    "BuilderConfig": "; set {key}.name to one of these, or to null for files of your own",
 }
 LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"
 BATCH_ROWS = 1000
@@ -376,7 +377,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
         remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
         part = f"split {split}" if name is None else f"name {name}, split {split}"
-        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy}") from None
+        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy.format(key=key)}") from None
 
 
 def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str], str]:
