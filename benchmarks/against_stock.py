@@ -159,6 +159,8 @@ def main(rounds: int = 5, text: str = RANDOM, kind: str = "none", *shapes: str) 
     }
     line = {"benchmark": "against_stock", "rounds": int(rounds), "rows": RANDOM if text == RANDOM else kind}
     print(json.dumps(line | results | {"hardware": hardware(device)}))
+    if failed := {name for result in results.values() for name in result["failed"]}:
+        raise SystemExit(f"failed: {', '.join(sorted(failed))}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #   recipe    imdb-small-gpu, four minutes of pretraining (gpu_recipe.py)
 #   pairs     as stock, on pairs
 #
+# Only standard output holds results: `benchmarks/gpu.sh checks >checks.jsonl 2>checks.log` keeps both.
 # --smoke shows on a CPU, with tiny sizes and in some minutes on two cores, that every part works; only the checks
 # compile then.
 # A part that fails or runs longer than 9 minutes leaves a line with "error"; the others go on.

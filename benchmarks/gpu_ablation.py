@@ -26,7 +26,7 @@ from bertpre.training import step as step_module
 from bertpre.training.step import layers_of, parts_to_compile
 from bertpre.training.unpadding import unpadded
 
-ROUNDS = 4
+ROUNDS = 3
 COMPILE = nn.Module.compile
 
 
@@ -165,8 +165,8 @@ def measure(part: str, group: str, is_smoke: bool) -> dict[str, object]:
             "flops_utilization": round(computed * flops / (machine["bf16_gflops"] * 1e9), 3),
             "peak_memory_mb": turn["peak_memory_mb"],
         }
-    first = next(iter(results.values()), None)
-    for result in results.values():
+    first = results.get(next(iter(GROUPS[part][group])))
+    for result in results.values() if first else ():
         result["tokens_over_first"] = round(result["tokens_per_second"] / first["tokens_per_second"], 3)
     failed = [name for name in GROUPS[part][group] if name not in turns]
     line = {"benchmark": f"gpu_{part}", "group": group, "smoke": is_smoke}
@@ -184,8 +184,9 @@ def main(arguments: list[str]) -> None:
     for group in GROUPS[arguments[0]]:
         lines.append(measure(arguments[0], group, is_smoke))
         print(json.dumps(lines[-1]), flush=True)
-    if is_smoke and any(line["failed"] for line in lines):  # otherwise memory may be too small for some
-        raise SystemExit("a variant has failed")
+    must_run = [line["group"] for line in lines if line["failed"] and (is_smoke or arguments[0] == "ablation")]
+    if must_run:  # in the sweep memory may be too small for some
+        raise SystemExit(f"a variant has failed in {', '.join(must_run)}")
 
 
 if __name__ == "__main__":

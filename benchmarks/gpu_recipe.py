@@ -23,7 +23,7 @@ from bertpre.model.export import export_model
 from bertpre.recipe import load_recipe
 
 CORPUS = "corpus={path: sample, split: train+unsupervised+articles}"
-BUDGET = ["finetune=null", "training.budget=4m"]
+BUDGET = ["finetune=null", "training.budget=4m", "training.compile=true"]  # a failure to compile must show
 SMOKE = [
     "corpus.limit=300", "tokenizer.vocab_size=1024", "model.hidden_size=32", "model.num_hidden_layers=1",
     "model.num_attention_heads=2", "model.intermediate_size=64", "training.global_batch_size=8",

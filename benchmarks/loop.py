@@ -12,6 +12,7 @@ import json
 import statistics
 import sys
 import tempfile
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from bertpre.training.trainer import Trainer
 
 STEPS = {"cpu": 10, "cuda": 50}
 CORPUS = "corpus={path: sample, split: train+unsupervised+articles}"
-OVERRIDES = ["finetune=null", "training.budget=null", "training.max_steps=100000"]
+OVERRIDES = ["finetune=null", "training.budget=null", "training.max_steps=100000", "training.compile=true"]
 
 
 def loop_of(recipe: Recipe, folder: Path) -> tuple[Trainer, PretrainingData]:
@@ -68,10 +69,11 @@ def main(rounds: str = "9", name: str = "imdb-mini-cpu", *overrides: str) -> Non
     with tempfile.TemporaryDirectory() as folder:
         recipe = prepared(name, list(overrides), Path(folder) / "run")
         trainer, data = loop_of(recipe, Path(recipe.output_dir))
-        step, device = bare_step(recipe, trainer, data), trainer.accelerator.device.type
+        device = trainer.accelerator.device.type
         trainer.clock.start()
-        with trainer.batches:
+        with data.planned_ahead() if device == "cuda" else nullcontext(), trainer.batches:
             trainer.dry_run()
+            step = bare_step(recipe, trainer, data)  # with the micro-batches that the dry run has chosen
             trainer.prefetch()
             turns = {"bare_step": step, "loop": trainer.take_step}
             for turn in turns.values():

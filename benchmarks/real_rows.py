@@ -46,6 +46,7 @@ def own_rows(run: Path, size: int, length: int, kind: str, masked_share: float) 
         f"pairs={{kind: {kind}}}", f"training.phases=[{{max_length: {length}, micro_batch_size: {size}}}]",
         f"training.global_batch_size={size * micro_batches}", f"training.masked_lm_prob={masked_share}",
         "training.masked_lm_prob_end=null", "finetune=null",
+        "model.hidden_dropout_prob=0.1", "model.attention_probs_dropout_prob=0.1",  # as the models of against_stock.py
     ]  # fmt: skip
     tokenizer = load_tokenizer(run / "tokenizer")
     data = PretrainingData(load_recipe(str(run), overrides), tokenizer, run / "data", start_accelerator())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
 import torch
+import transformers
 from torch import nn
 
 from bertpre.data.sampler import Position
@@ -160,7 +161,8 @@ def hardware(device: str = "cpu") -> dict[str, object]:
     """The machine and versions that a measurement belongs to."""
     name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
     gflops = round(product_flops(device) / 1e9)
-    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "bf16_gflops": gflops}
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    return {"device": name, "threads": torch.get_num_threads(), **versions, "bf16_gflops": gflops}
 
 
 def product_flops(device: str, size: int = 8192, products: int = 100) -> float:

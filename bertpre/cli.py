@@ -151,7 +151,9 @@ def a_run_to_push(
         str | None,
         typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx. Default: the stock class."),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Create the repository as private; an existing public one is refused.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create it as private; an existing public one is refused.")
+    ] = False,
     license: Annotated[str, typer.Option(help="The licence on the model card, e.g. mit.")] = "unknown",
     only: Annotated[str | None, typer.Option(help="encoder or classifier. Default: both.")] = None,
     revision: Annotated[

@@ -219,7 +219,11 @@ class BertPreModel(BertPrePreTrainedModel):
     def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
         # Given a padding mask, transformers' helper tests whether anything is padded, and the CPU waits for the GPU's
         # answer in every step. It returns a 4-D mask unchanged, so build one here for the kernels that take bool.
+        # Without a padding mask there is nothing to mask. Under torch.compile that helper, before transformers 5.23, makes
+        # a mask of ones all the same, which costs the flash kernel and does not fit the queries of the last layer.
         kernel = self.config._attn_implementation
+        if attention_mask is None and kernel in ("eager", "sdpa"):
+            return None
         if attention_mask is not None and attention_mask.ndim == 2 and kernel in ("eager", "sdpa"):
             attention_mask = attention_mask[:, None, None, :].bool()  # (B, S) -> (B, 1, 1, S)
         return create_bidirectional_mask(self.config, hidden_states, attention_mask)

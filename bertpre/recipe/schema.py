@@ -267,7 +267,7 @@ class Hub(Section):
     push_every: Count | None = None
     """Also push the model in training every so many steps, in the background. null: only at the end."""
     private: bool = False
-    """Create the repository as private; an existing public one is refused."""
+    """Create it as private; an existing public one is refused."""
     license: str = "unknown"
     """The licence on the model card, e.g. mit."""
 

@@ -192,6 +192,7 @@ class Muon(ShapeByShape, torch.optim.Muon):
         directions = self.unless_skipped(directions, 0.0)
         torch._foreach_mul_(parts, self.unless_skipped(1 - group["lr"] * group["weight_decay"], 1.0))
         rate = group["lr"] * max(1, rows / columns) ** 0.5
+        directions = directions.to(parts[0].dtype)  # with one dtype a GPU adds all of them in one kernel
         torch._foreach_add_(parts, list(directions.unbind()), alpha=-rate)
 
 
