@@ -1,5 +1,6 @@
 """The error for a user's mistake, and how other errors are quoted in it."""
 
+import math
 from collections.abc import Sequence
 
 
@@ -22,6 +23,13 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def refuse_outside(argument: str, value: float, least: float, most: float = math.inf) -> None:
+    """Raise UserError where an argument's value is not between two numbers, both included."""
+    if not least <= value <= most:
+        allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise UserError(f"{argument}: {value} is not {allowed}")
 
 
 def refuse_unknown(argument: str, value: object, choices: Sequence[str]) -> None:

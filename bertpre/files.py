@@ -1,12 +1,19 @@
-"""Folders, atomic writes, checksums, saved tokenizers, and whether a model or dataset exists."""
+"""Folders and their locks, atomic writes, checksums, saved tokenizers, and whether a model or dataset exists."""
 
 import errno
 import hashlib
 import json
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from bertpre.errors import UserError
 
@@ -28,6 +35,37 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+class FolderInUse(UserError):
+    """Another process works in the folder, so nothing in it may be changed."""
+
+
+@contextmanager
+def locked(folder: Path, key: str = "output_dir") -> Iterator[None]:
+    """Keep other processes out of a folder; raises FolderInUse, which names the key, where one works in it.
+
+    The lock is on the folder itself: it leaves no file and ends with the process.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        take_lock(handle, folder, key)
+        yield
+    finally:
+        os.close(handle)
+
+
+def take_lock(handle: int, folder: Path, key: str) -> None:
+    """Lock an open folder; raises FolderInUse where another process holds the lock."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FolderInUse(f"{key}: another process works in {folder}; wait for it, or give another folder") from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def write_text(file: Path, text: str) -> None:

@@ -12,14 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from bertpre.console import is_first_process
 from bertpre.errors import UserError, first_line, reason
-from bertpre.files import file_checksum, make_folder, write_text
+from bertpre.files import FolderInUse, file_checksum, locked, make_folder, write_text
 from bertpre.recipe import Recipe, differences, free_keys, load_recipe, stored_recipe, to_yaml, with_absolute_paths
 
 ARTEFACTS = {
@@ -35,10 +30,6 @@ SHAPING = ("corpus.", "tokenizer.", "pairs.validation_fraction")  # keys that th
 P = ParamSpec("P")
 T = TypeVar("T")
 Stage = Callable[Concatenate[Recipe, P], T]
-
-
-class FolderInUse(UserError):
-    """Another process works in the run directory, so nothing in it may be changed."""
 
 
 def claim(recipe: Recipe) -> Path:
@@ -142,35 +133,6 @@ def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:
             return stage(recipe, *arguments, **options)
 
     return alone
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run directory; raises FolderInUse where one works in it.
-
-    The lock is on the folder itself: it leaves no file and ends with the process.
-    """
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        take_lock(handle, folder)
-        yield
-    finally:
-        os.close(handle)
-
-
-def take_lock(handle: int, folder: Path) -> None:
-    """Lock an open folder; raises FolderInUse where another process holds the lock."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FolderInUse(
-            f"output_dir: another process works in {folder}; wait for it, or give another folder with output_dir=FOLDER"
-        ) from None
-    except OSError:
-        pass  # a file system without locks
 
 
 def model_of(name: str, part: str = "model") -> str:

@@ -16,9 +16,9 @@ from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError
-from bertpre.files import file_checksum, refuse_unknown_model, write_text
+from bertpre.files import file_checksum, locked, refuse_unknown_model, write_text
 from bertpre.recipe import Recipe, Source, flatten
-from bertpre.run_directory import claim, data_folder, is_finished, locked, model_of, write_results
+from bertpre.run_directory import claim, data_folder, is_finished, model_of, write_results
 
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {

@@ -26,7 +26,7 @@ from bertpre.data.parts import (
     is_encoded,
 )
 from bertpre.data.sentences import split_sentences
-from bertpre.data.store import SPLITS, finish_store, join_shards, tidy_store
+from bertpre.data.store import SIZES, SPLITS, finish_store, join_shards, tidy_store
 from bertpre.data.tokenizer import (
     COVERAGE,
     NOTABLE_SHARE,
@@ -116,6 +116,8 @@ class StoreBuilder:
     def run_share(self, job: int, jobs: int) -> str:
         """Run a job's share of the step that is due, `clean` or `encode`; returns its name."""
         self.refuse_other_settings()
+        if self.store.exists():
+            raise UserError(f"{self.store} exists: the shares are joined; there is no share left to do")
         step, function = ("clean", self.clean) if self.workspace.choice is None else ("encode", self.encode)
         function(job, jobs)
         return step
@@ -164,7 +166,9 @@ class StoreBuilder:
         all_digests = [part.load("digests") for part in held_out + parts]
         sizes = [len(digests) for digests in all_digests]
         digests, num_held_out = np.concatenate(all_digests), sum(sizes[: len(held_out)])
-        settings = self.tokenizer, num_held_out, self.near_duplicates
+        given = None if self.tokenizer.path is None else tokenizer_fingerprint(self.given_tokenizer())
+        dropped_before = [part.facts("clean")["dropped"] for part in parts]
+        settings = self.tokenizer, given, num_held_out, self.near_duplicates, sizes, dropped_before
         origin = hashlib.blake2b(digests.tobytes() + repr(settings).encode()).hexdigest()
         if (known := self.workspace.choice) and known.origin == origin:
             return
@@ -175,7 +179,7 @@ class StoreBuilder:
             raise no_text
         for part, rows in zip(parts, np.split(keep, np.cumsum(sizes[len(held_out) :])[:-1]), strict=True):
             part.save("keep", rows)
-            dropped += Counter(part.facts("clean")["dropped"])
+        dropped += sum(map(Counter, dropped_before), Counter())
         tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(parts))
         self.workspace.save_choice(Choice(origin, len(parts), tokenizer_hash, dict(dropped)))
 
@@ -212,7 +216,8 @@ class StoreBuilder:
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         dropped = Counter(choice.dropped) + Counter({"no token": sum(fact["no_token"] for fact in facts)})
         texts, has_unknown = some_texts(parts), counts[tokenizer.unk_token_id] > NOTABLE_SHARE * counts.sum()
-        totals = {
+        sizes = {key: sum(entry[key] for entry in train + validation) for key in SIZES}  # joining may repeat documents
+        totals = sizes | {
             "vocab_size": len(tokenizer),
             "tokenizer_hash": choice.tokenizer_hash,
             "tokenizer_notes": self.tokenizer_notes(tokenizer, texts),
@@ -262,13 +267,21 @@ class StoreBuilder:
             except UserError as error:
                 raise ArgumentError("tokenizer.vocab_size", str(error)) from None
         else:
+            tokenizer = self.given_tokenizer()
             try:
-                tokenizer = load_tokenizer(self.tokenizer.path)
                 refuse_other_splitting(tokenizer, some_texts(parts)[:100])
             except UserError as error:
                 raise ArgumentError("tokenizer.path", str(error)) from None
         save_tokenizer(tokenizer, self.folder / "tokenizer", self.tokenizer.max_length)
         return tokenizer
+
+    def given_tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The existing tokenizer that was asked for."""
+        assert self.tokenizer.path is not None  # otherwise one is learned
+        try:
+            return load_tokenizer(self.tokenizer.path)
+        except UserError as error:
+            raise ArgumentError("tokenizer.path", str(error)) from None
 
     def tokenizer_notes(self, tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[str]:
         """What a user should know about the tokenizer and some texts of the corpus."""

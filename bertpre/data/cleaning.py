@@ -25,6 +25,11 @@ TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MUL
 
 ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
 BROKEN_COMPOUND = re.compile(r"\w-$").search
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Thai to Han: no spaces
+STARTS_UNSPACED, ENDS_UNSPACED = re.compile(UNSPACED).match, re.compile(UNSPACED + "$").search
+ENTITY = re.compile(
+    r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});"
+)  # without ;, "&copy=2" is a URL's
 NARROWEST, WIDEST = 40, 120  # characters of a wrapped line
 
 
@@ -34,7 +39,8 @@ def clean_text(text: str) -> str:
         text = unwrap(text)
     if "<" in text:
         text = TAG.sub(" ", LINE_BREAK.sub("\n", REFERENCE.sub("", text)))
-    text = html.unescape(text)
+    if "&" in text:
+        text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     text = without_wiki_remnants(text)
     text = CONTROL.sub(" ", unicodedata.normalize("NFC", text))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
@@ -70,7 +76,8 @@ def unwrap(text: str) -> str:
     for block in blocks:
         joined.append(block[0])
         for line, following in pairwise(block):
-            space = "" if BROKEN_COMPOUND(line) else " "
+            is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
+            space = "" if is_whole else " "
             joined += [space if is_full(line, following, width) else "\n", following]
         joined.append("\n\n")
     return "".join(joined)

@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertpre.data import sample
-from bertpre.data.formats import BINARY, EMPTY, JSON_LINES, TEXT, WIKI, WIKI_DUMP, WikiArticles, advised_unit, recognize
+from bertpre.data.formats import (
+    BINARY,
+    EMPTY,
+    JSON_LINES,
+    TEXT,
+    WIKI,
+    WIKI_DUMP,
+    WikiArticles,
+    advised_unit,
+    is_whole,
+    recognize,
+)
 from bertpre.data.tables import Columns, CsvFiles, Paragraphs, ParquetFiles, refuse_other_delimiter
 from bertpre.errors import UserError, first_line
 from bertpre.files import ask_hub
@@ -34,7 +45,7 @@ ADVICE = {  # by what readers say
     "EOF inside string": "; a quote is not closed",
     "Couldn't cast": "; its files have different columns or types: give them the same",
     "as a scalar of type": "; a column has values of several types: write all of them as text",
-    "zstd not supported": "; install zstandard, or unpack the files",
+    "zstd not supported": "; install it with pip install 'bertpre[zstd]', or unpack the files",
     "BuilderConfig": "; set {key}.name to one of these, or to null for files of your own",
 }
 LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"
@@ -368,6 +379,10 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
     except DatasetNotFoundError:
         raise UserError(f"{key}.path: {path!r} is neither a local folder nor a Hub dataset; {copy}") from None
     except FileNotFoundError:
+        if Path(path).exists() and (glob.has_magic(path) or "::" in path):
+            raise UserError(
+                f"{key}.path: {path} has *, ?, [ or :: in its name, which cannot be read: rename it"
+            ) from None
         known = ", ".join(READERS)
         raise UserError(f"{key}.path: {path} contains no data file; known endings: {known}") from None
     except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError, *DAMAGED) as error:
@@ -387,6 +402,9 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
     """
     kinds = {file: kind_of(file, key) for file in files}
     full = [file for file in files if kinds[file] != EMPTY]
+    for file in full:
+        if not is_whole(file):
+            raise UserError(f"{key}.path: {file} is damaged or cut off; unpack it again from its source")
     distinct = sorted({kinds[file] for file in full})
     if not distinct:
         raise UserError(f"{key}.path: {path} is empty")

@@ -9,10 +9,11 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from bertpre.data.sampler import SHARDS_PER_GROUP, Example, PairDataset
 from bertpre.data.store import SPLITS
 from bertpre.data.token_store import TokenStore
-from bertpre.errors import refuse_unknown
+from bertpre.errors import refuse_outside, refuse_unknown
 
 Kind = Literal["nsp", "sop", "none"]
 KINDS = ("nsp", "sop", "none")
+SHORTEST = 8  # tokens of a pair, as in the recipe
 
 
 class SegmentPairs:
@@ -33,6 +34,10 @@ class SegmentPairs:
     ) -> None:
         refuse_unknown("split", split, SPLITS)
         refuse_unknown("kind", kind, KINDS)
+        refuse_outside("max_length", max_length, SHORTEST)
+        refuse_outside("short_seq_prob", short_seq_prob, 0, 1)
+        refuse_outside("random_next_prob", random_next_prob, 0, 1)
+        refuse_outside("seed", seed, 0)
         self.store, self.split = store, split
         self.settings: dict[str, Any] = {
             "max_length": max_length,
@@ -116,17 +121,23 @@ class SegmentPairIterableDataset(SegmentPairs, IterableDataset[Example]):
     ) -> None:
         probabilities = {"short_seq_prob": short_seq_prob, "random_next_prob": random_next_prob}
         super().__init__(store, max_length, split=split, kind=kind, seed=seed, **probabilities)
+        refuse_outside("world_size", world_size, 1)
+        refuse_outside("rank", rank, 0, world_size - 1)
         self.rank, self.world_size = rank, world_size
 
     def __iter__(self) -> Iterator[Example]:
         epoch, worker, start = self.epoch, get_worker_info(), 0
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         first, step = self.rank + self.world_size * number, self.world_size * workers
+        waiting: list[tuple[int, Example]] = []  # at most one, until there is one for each process
         for group in range(self.pairs.groups):
             planned, order = self.pairs.plan(epoch, group)
             end = start + len(order)
-            if group == self.pairs.groups - 1:
-                end -= end % self.world_size  # as many for each process
             for place in range(start + (first - start) % step, end, step):
-                yield self.pairs.example(planned[order[place - start]].tolist(), epoch)
-            start += len(order)
+                waiting.append((place, self.pairs.example(planned[order[place - start]].tolist(), epoch)))
+                if place < end - end % self.world_size:
+                    yield from (example for _, example in waiting)
+                    waiting = []
+            if waiting and waiting[0][0] < end - end % self.world_size:
+                yield waiting.pop()[1]
+            start = end

@@ -1,6 +1,7 @@
 """What local files hold, judged by their content: WikiExtractor's articles, JSON lines or text."""
 
 import codecs
+import importlib.util
 import json
 import math
 import os
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
 from typing import IO, Any
 
 from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped
@@ -27,6 +29,29 @@ def open_file(file: str, mode: str, **options: Any) -> AbstractContextManager[IO
     import fsspec
 
     return fsspec.open(file, mode, compression="infer", **options)
+
+
+def is_whole(file: str) -> bool:
+    """Whether a .zst file can be read to its end, by reading it; of other files nothing is said.
+
+    Readers of .zst take a file that is cut off for a whole one; those of other compressed files raise an error.
+    """
+    if not file.endswith(".zst") or importlib.util.find_spec("zstandard") is None:
+        return True
+    import zstandard
+
+    decompressor, is_at_end = zstandard.ZstdDecompressor(), True
+    with Path(file).open("rb") as stream:
+        frame = decompressor.decompressobj()
+        while block := stream.read(HEAD_BYTES):
+            while block:
+                frame = decompressor.decompressobj() if frame.eof else frame
+                try:
+                    frame.decompress(block)
+                except zstandard.ZstdError:
+                    return False
+                block, is_at_end = frame.unused_data, frame.eof
+    return is_at_end
 
 
 def read_head(file: str) -> bytes:

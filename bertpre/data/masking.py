@@ -10,7 +10,7 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.randomness import uniform
 from bertpre.data.sampler import Example
 from bertpre.data.tokenizer import SPECIAL_TOKENS, maskable_ids
-from bertpre.errors import UserError, refuse_unknown
+from bertpre.errors import UserError, refuse_outside, refuse_unknown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -194,6 +194,11 @@ class DataCollatorForPretraining:
     ) -> None:
         refuse_unknown("kind", kind, tuple(LABEL_OF_UNLABELLED))
         refuse_unknown("masking", masking, ("tokens", "words", "spans"))
+        refuse_outside("seed", seed, 0)
+        if not 0 < masked_lm_prob < 1:
+            raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
+        if len(mask_split) != 3 or min(mask_split) < 0 or abs(sum(mask_split) - 1) > 1e-6:
+            raise UserError(f"mask_split: {mask_split} are not three fractions that add up to 1")
         self.label_of_unlabelled = LABEL_OF_UNLABELLED[kind]
         settings = {"masked_lm_prob": masked_lm_prob, "masking": masking, "mask_split": mask_split, "seed": seed}
         self.collator = MaskingCollator.from_tokenizer(tokenizer, max_length, **settings)

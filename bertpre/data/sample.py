@@ -75,8 +75,9 @@ class SampleDocument:
 def generate(split: str, size: int | None = None, seed: int = 0) -> Iterator[SampleDocument]:
     """The first `size` documents of a split; by default `DEFAULT_SIZES` of them.
 
-    Document i depends only on the seed, the split and i. So a longer corpus starts with the shorter one, and no two
-    splits share a document. Within a split short reviews may repeat. Raises ValueError for an unknown split.
+    Document i depends only on the seed, the split and i. So a longer corpus starts with the shorter one. The
+    test split shares no document with another; short reviews may repeat within and between the other splits. Raises
+    ValueError for an unknown split.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")

@@ -19,6 +19,7 @@ from bertpre.files import file_checksum
 
 SPLITS = ("train", "validation")
 PARTS = ("tokens", "sentences", "documents")
+SIZES = ("documents", "sentences", "tokens")
 TOKEN_COUNTS = "token_counts.npy"
 
 
@@ -78,10 +79,11 @@ def finish_store(
     partial: Path, folder: Path, entries: list[dict[str, Any]], token_counts: np.ndarray, facts: dict[str, Any]
 ) -> dict[str, Any]:
     """Write the manifest and the counts of all token ids, (V,), and move the store into place; returns the manifest."""
-    counts = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
-    manifest = counts | facts | {"shards": entries}
-    (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     np.save(partial / TOKEN_COUNTS, token_counts, allow_pickle=False)
+    counts = {key: sum(entry[key] for entry in entries) for key in SIZES}
+    checksum = {"token_counts_sha256": file_checksum(partial / TOKEN_COUNTS)}
+    manifest = counts | facts | checksum | {"shards": entries}
+    (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     partial.rename(folder)
     return manifest
 
@@ -109,10 +111,14 @@ def read_store_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_token_counts(folder: Path) -> np.ndarray:
-    """How often an epoch of training reads each token id, (V,); counted again for a store of before 2026-11-23."""
-    if (folder / TOKEN_COUNTS).exists():
-        return np.load(folder / TOKEN_COUNTS, allow_pickle=False)
-    return count_tokens(open_shards(folder, "train"), read_store_manifest(folder)["vocab_size"])
+    """How often an epoch of training reads each token id, (V,).
+
+    Counted again where the file is damaged, and for a store of before 2026-11-26, which has no checksum of it.
+    """
+    manifest, file = read_store_manifest(folder), folder / TOKEN_COUNTS
+    if file.exists() and file_checksum(file) == manifest.get("token_counts_sha256"):
+        return np.load(file, allow_pickle=False)
+    return count_tokens(open_shards(folder, "train"), manifest["vocab_size"])
 
 
 def count_tokens(shards: list[Shard], vocab_size: int) -> np.ndarray:

@@ -74,7 +74,7 @@ class ParquetFiles:
 
 @dataclass(frozen=True)
 class CsvFiles:
-    """Some columns of local CSV or TSV files, every value as the text that it is.
+    """Some columns of local CSV or TSV files, every value as the text that it is; nan and NaN are missing values.
 
     Guessing types, row by row or file by file, would make two classes of "01" and 1, and a number of a text like 2020.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertpre.data.corpus import Document, TextSource, read_documents
-from bertpre.errors import UserError
+from bertpre.errors import UserError, refuse_unknown
 
 
 def read_texts(
@@ -26,6 +26,9 @@ def read_texts(
     library `datasets`. `name` is the configuration of a Hub dataset. `text_unit` is what one document is in a text
     file. Raises UserError where the source, split or column does not exist or cannot be read.
     """
+    refuse_unknown("text_unit", text_unit, ("line", "paragraph", "document"))
+    if isinstance(source, Mapping):
+        raise UserError(f"source: holds several splits, give one of them: {', '.join(map(str, source))}")
     if isinstance(source, str | os.PathLike):
         options: dict[str, Any] = {"text_column": text_column, "text_unit": text_unit, "limit": limit}
         documents = read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)

@@ -1,5 +1,6 @@
 """The store for the Python interface: built from texts, opened from a folder or a run directory."""
 
+import copy
 import os
 from collections.abc import Iterable
 from functools import cached_property
@@ -10,8 +11,8 @@ from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.store import Shard, open_shards, read_store_manifest
 from bertpre.data.texts import GivenTexts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
-from bertpre.errors import UserError
-from bertpre.files import save_tokenizer
+from bertpre.errors import UserError, refuse_outside
+from bertpre.files import locked, save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,9 +56,15 @@ class TokenStore:
         texts that are kept. Texts equal to one in `held_out` are dropped, and with `near_duplicates` texts almost equal
         to another. `validation_fraction` of the documents are set aside as the split `validation`. An interrupted build
         resumes with the same arguments. `workers` above 1 start processes: a script then needs
-        `if __name__ == "__main__":`. Raises UserError for a folder in use, an unfit tokenizer, or too few documents.
+        `if __name__ == "__main__":`. Raises UserError for a folder in use (in a
+        script that many processes run, let one build), an unfit tokenizer, or too few documents.
         """
         folder = Path(folder)
+        refuse_outside("vocab_size", vocab_size, 64)
+        refuse_outside("min_characters", min_characters, 1)
+        refuse_outside("validation_fraction", validation_fraction, 0, 0.5)
+        refuse_outside("seed", seed, 0)
+        refuse_outside("workers", workers, 1)
         if (folder / "data").exists():
             raise UserError(f"{folder}: has a store; open it with TokenStore({str(folder)!r}), or give another folder")
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +72,7 @@ class TokenStore:
         if isinstance(tokenizer, str | os.PathLike):
             path = os.fspath(tokenizer)
         elif tokenizer is not None:
-            save_tokenizer(tokenizer, folder / "tokenizer", LONGEST)
+            save_tokenizer(copy.deepcopy(tokenizer), folder / "tokenizer", LONGEST)  # saving changes its length
         builder = StoreBuilder(
             folder=folder,
             sources=[GivenTexts(texts=texts)],
@@ -78,7 +85,8 @@ class TokenStore:
             workers=workers,
         )
         try:
-            builder.build()
+            with locked(folder, "folder"):
+                builder.build()
         except ArgumentError as error:
             raise UserError(f"{ARGUMENTS.get(error.argument, error.argument)}: {error.reason}") from None
         return cls(folder)

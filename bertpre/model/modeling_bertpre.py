@@ -219,8 +219,8 @@ class BertPreModel(BertPrePreTrainedModel):
     def _kernel_mask(self, attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
         # Given a padding mask, transformers' helper tests whether anything is padded, and the CPU waits for the GPU's
         # answer in every step. It returns a 4-D mask unchanged, so build one here for the kernels that take bool.
-        # Without a padding mask there is nothing to mask. Under torch.compile that helper, before transformers 5.23, makes
-        # a mask of ones all the same, which costs the flash kernel and does not fit the queries of the last layer.
+        # Without a padding mask there is nothing to mask. Before transformers 5.23 the helper makes a mask of ones all
+        # the same under torch.compile, which costs the flash kernel and does not fit the queries of the last layer.
         kernel = self.config._attn_implementation
         if attention_mask is None and kernel in ("eager", "sdpa"):
             return None

@@ -18,8 +18,9 @@ from bertpre.data import sample
 from bertpre.data.corpus import read_documents
 from bertpre.data.store import open_shards
 from bertpre.errors import UserError
+from bertpre.files import locked
 from bertpre.recipe import load_recipe
-from bertpre.run_directory import claim, locked, read_results
+from bertpre.run_directory import claim, read_results
 from tests.helpers import run_cli, run_process, tree_hash
 
 PART_CHARACTERS = 8000  # some reviews

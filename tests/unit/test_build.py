@@ -97,6 +97,33 @@ def test_a_weight_repeats_training_documents_only(tmp_path: Path) -> None:
     assert read_store_manifest(run.store)["documents"] == 120
 
 
+def test_a_document_that_joining_repeats_counts_once(tmp_path: Path) -> None:
+    sources = [write_texts(tmp_path / "a.jsonl", TEXTS[:1]), write_texts(tmp_path / "b.jsonl", TEXTS[1:])]
+    run = builder(tmp_path / "run", [replace(sources[0], weight=50), sources[1]])
+    run.build()
+    assert read_store_manifest(run.store)["documents"] == 120
+
+
+@pytest.mark.parametrize("added", [" ", "\n\n" * 200])
+def test_a_corpus_that_changed_in_white_space_only_is_chosen_from_again(added: str, tmp_path: Path) -> None:
+    """The cleaned texts are the same, but the parts begin elsewhere, or more texts are dropped."""
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)])
+    run.clean()
+    run.choose()
+    write_texts(tmp_path / "a.jsonl", [text.replace(" ", added + " ", 40) for text in TEXTS] + [""] * 7)
+    run.build()
+    assert read_store_manifest(run.store)["dropped"] == {"empty": 7}
+    assert len(stored(run, "train")) + len(stored(run, "validation")) == 120
+
+
+def test_no_share_is_left_once_the_store_is_there(tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)])
+    run.build()
+    with pytest.raises(UserError, match="the shares are joined"):
+        run.run_share(0, 2)
+    assert not run.workspace.folder.exists()
+
+
 def test_jobs_share_both_steps_and_write_the_same_store(tmp_path: Path) -> None:
     source = write_texts(tmp_path / "a.jsonl", TEXTS)
     jobs, alone = (builder(tmp_path / name, [source], settings={"corpus.limit": None}) for name in ("jobs", "alone"))

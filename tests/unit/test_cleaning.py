@@ -91,3 +91,16 @@ def test_wrapped_lines_are_joined(width: int, end: str) -> None:
 )
 def test_other_lines_are_kept_apart(text: str) -> None:
     assert clean_text(text) == "\n".join(line.strip() for line in text.split("\n"))
+
+
+def test_lines_of_a_script_without_spaces_are_joined_without_one() -> None:
+    text = "そのあとわたしたちはえきのちかくにあるおおきなほんやへいってあたらしいほんをさがしました" * 12
+    wrapped = "\n".join(text[start : start + 60] for start in range(0, len(text), 60))
+    assert clean_text(wrapped) == text
+    korean = "우리는 그 뒤에 역 가까이에 있는 커다란 책방에 가서 새로 나온 책을 찾아 보았고 " * 12
+    assert clean_text(textwrap.fill(korean, 60)) == korean.strip()
+
+
+def test_only_whole_entities_are_decoded() -> None:
+    assert clean_text("x.com/?a=1&region=us&copy=2") == "x.com/?a=1&region=us&copy=2"
+    assert clean_text("AT&amp;T &lt;3 &#39;s &#x201c; &nosuch; &quot") == "AT&T <3 's \u201c &nosuch; &quot"

@@ -66,6 +66,25 @@ def test_zstandard_is_read_if_its_library_is_installed(tmp_path: Path) -> None:
     assert [document.text for document in read_documents(str(file))] == TABLE["text"].tolist()
 
 
+@pytest.mark.parametrize(("ending", "unit"), [("txt", "line"), ("txt", "paragraph"), ("md", "line"), ("csv", "line")])
+def test_a_zstandard_file_that_is_cut_off_or_damaged_is_refused(ending: str, unit: str, tmp_path: Path) -> None:
+    """Its readers take the end of such a file for the end of the corpus, or raise an error of their own."""
+    zstandard = pytest.importorskip("zstandard")
+    lines = ["text"] + [f"Document {number} of {number * 7919 % 1000} others." for number in range(20_000)]
+    compress = zstandard.ZstdCompressor(write_checksum=True).compress  # as the program zstd does
+    frames = [compress("".join(f"{line}\n" for line in part).encode()) for part in (lines[:99], lines[99:])]
+    whole, file = b"".join(frames), tmp_path / f"corpus.{ending}.zst"
+    file.write_bytes(whole)
+    assert len(list(read_documents(str(file), text_unit=unit))) == (
+        1 if unit == "paragraph" else len(lines) - (ending == "csv")
+    )
+    middle = len(whole) // 2
+    for damaged in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]):
+        file.write_bytes(damaged)
+        with pytest.raises(UserError, match="is damaged or cut off"):
+            list(read_documents(str(file), text_unit=unit))
+
+
 @pytest.mark.parametrize(
     ("unit", "texts"),
     [

@@ -33,7 +33,10 @@ from bertpre.data import (
     load_tokenizer,
     read_texts,
 )
+from bertpre.data.build import StoreBuilder
 from bertpre.data.masking import MaskingCollator
+from bertpre.data.store import Shard
+from bertpre.files import locked
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining
 
 LENGTH = 32
@@ -381,3 +384,68 @@ def test_two_processes_of_trainer_divide_the_pairs_of_each_epoch(store: TokenSto
     assert len(set(seen)) == len(seen)
     per_epoch = one["length"] // 8 * 8
     assert [sum(key[0] == epoch for key in seen) for epoch in (0, 1)] == [per_epoch, per_epoch]
+
+
+# ---- wrong arguments -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda store: SegmentPairDataset(store, 2, kind="none"), "max_length: 2 is not at least 8"),
+        (lambda store: SegmentPairDataset(store, seed=-1), "seed: -1 is not at least 0"),
+        (lambda store: SegmentPairDataset(store, short_seq_prob=2), "short_seq_prob: 2 is not from 0 to 1"),
+        (lambda store: SegmentPairIterableDataset(store, world_size=0), "world_size: 0 is not at least 1"),
+        (lambda store: SegmentPairIterableDataset(store, rank=2, world_size=2), "rank: 2 is not from 0 to 1"),
+        (lambda store: DataCollatorForPretraining(store.tokenizer, mask_split=(1, 1, 1)), "mask_split: .* add up to 1"),
+        (lambda store: DataCollatorForPretraining(store.tokenizer, masked_lm_prob=2), "masked_lm_prob: 2 is not a"),
+        (lambda store: TokenStore.build(store.folder / "x", ["a"], workers=0), "workers: 0 is not at least 1"),
+        (lambda store: TokenStore.build(store.folder / "x", ["a"], min_characters=0), "min_characters: 0 is not"),
+        (
+            lambda store: list(read_texts({"train": ["a"], "test": ["b"]})),
+            "source: holds several splits, .*: train, test",
+        ),
+        (lambda store: list(read_texts("x.txt", text_unit="page")), "text_unit: 'page' is not one of line, paragraph"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(function: Any, message: str, store: TokenStore) -> None:
+    with pytest.raises(bertpre.UserError, match=message):
+        function(store)
+
+
+@pytest.mark.parametrize("world_size", [1, 3, 8])
+def test_all_processes_read_equally_many_pairs_though_the_last_group_is_tiny(
+    world_size: int, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = store.shards("train")
+    few = [Shard(shards[0].tokens, shards[0].sentences, shards[0].documents[:3])]
+    monkeypatch.setattr(store, "opened", {"train": shards + few * 2})
+    monkeypatch.setattr("bertpre.data.datasets.SHARDS_PER_GROUP", 1)
+    read = [
+        keys(SegmentPairIterableDataset(store, LENGTH, rank=rank, world_size=world_size)) for rank in range(world_size)
+    ]
+    whole = keys(SegmentPairIterableDataset(store, LENGTH))
+    assert {len(each) for each in read} == {len(whole) // world_size}
+    assert [key for row in zip(*read, strict=True) for key in row] == whole[: len(whole) // world_size * world_size]
+
+
+def test_another_tokenizer_is_noticed_when_a_build_resumes(
+    texts: list[str], store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StoreBuilder, "join", stop)
+        TokenStore.build(tmp_path / "a", texts, tokenizer=store.tokenizer, validation_fraction=0.1)
+    other = learn_tokenizer(texts, vocab_size=256)
+    longest = other.model_max_length
+    built = TokenStore.build(tmp_path / "a", texts, tokenizer=other, validation_fraction=0.1)
+    assert max(int(shard.tokens.max()) for shard in built.shards()) < len(built.tokenizer) == len(other)
+    assert other.model_max_length == longest
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_a_store_is_built_by_one_process_at_a_time(texts: list[str], tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(bertpre.UserError, match="folder: another process works in"):
+        TokenStore.build(tmp_path, texts, vocab_size=512)

@@ -64,7 +64,7 @@ def test_what_few_commands_need_is_imported_where_it_is_used() -> None:
 def test_what_is_required_and_what_is_imported_are_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split("[>=]", entry)[0] for entry in project["dependencies"]}
-    optional = {"onnx", "onnxruntime", "ray", "rensa"}
+    optional = {"onnx", "onnxruntime", "ray", "rensa", "zstandard"}
     names = {"PyYAML": "yaml", "scikit-learn": "sklearn"}
     imported = set().union(*(at_any_time for _, at_any_time in IMPORTS)) - sys.stdlib_module_names - {"bertpre"}
     assert imported - optional == {names.get(name, name) for name in required}

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from bertpre.errors import UserError
-from bertpre.files import write_text
+from bertpre.files import FolderInUse, locked, write_text
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import (
     ARTEFACTS,
-    FolderInUse,
     claim,
     drop_results,
     is_finished,
     load_run,
-    locked,
     model_of,
     one_at_a_time,
     read_results,

@@ -153,5 +153,7 @@ def test_the_manifest_counts_every_shard(tmp_path: Path) -> None:
 def test_token_counts_are_stored_and_counted_again_where_an_old_store_lacks_them(tmp_path: Path) -> None:
     store = write(tmp_path)
     assert read_token_counts(store).tolist() == COUNTS.tolist()
-    (store / "token_counts.npy").unlink()
-    assert read_token_counts(store).tolist() == COUNTS.tolist()
+    file = store / "token_counts.npy"
+    for content in (file.read_bytes()[:-3], file.read_bytes()[:-1] + b"\x07", None):
+        file.write_bytes(content) if content else file.unlink()
+        assert read_token_counts(store).tolist() == COUNTS.tolist()
