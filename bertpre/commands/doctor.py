@@ -192,8 +192,9 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
     yield f"the largest batches fit; compiling and running them took {duration(rehearsal.startup_seconds)}"
     yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, phase_costs(recipe))
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
-    first, last = (rehearsal.overfit[place]["mlm_loss"] for place in (0, -1))
-    yield f"overfit one batch: MLM loss {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
+    name, words = ("clm_loss", "next-token loss") if data.phases[0].is_causal else ("mlm_loss", "MLM loss")
+    first, last = (rehearsal.overfit[place][name] for place in (0, -1))
+    yield f"overfit one batch: {words} {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
     if not last < 0.9 * first:
         yield "! the model cannot overfit one batch: check training.learning_rate first, then the masks"
 
@@ -205,7 +206,8 @@ def phase_costs(recipe: Recipe) -> np.ndarray:
     rows = []
     for phase in training.phases:
         tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length
-        rows.append((phase.share, tokens, tokens * flops_per_token(config, phase.max_length, training.masked_lm_prob)))
+        flops = flops_per_token(config, phase.max_length, training.predicted_share(phase))
+        rows.append((phase.share, tokens, tokens * flops))
     return np.array(rows) / [1, *rows[0][1:]]
 
 

@@ -82,6 +82,22 @@ class MaskingCollator:
         }
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
+    def next_tokens(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+        """A batch of causal language modelling: unmasked rows, whose tokens are predicted from those before them.
+
+        input_ids: (B, S). labels: (B, S), of each position the next token, -100 where there is none. attention_mask:
+        (1, 1, S, S), True where a position (row) may see another (column): itself or one before it. Padding comes last,
+        so no token sees it. Texts without a second segment only.
+        """
+        ids, _, lengths = self.layout(examples)
+        has_next = np.arange(1, self.max_length) < lengths[:, None]
+        labels = np.full_like(ids, IGNORE_INDEX)
+        labels[:, :-1] = np.where(has_next, ids[:, 1:], IGNORE_INDEX)
+        sees = torch.ones(self.max_length, self.max_length, dtype=torch.bool).tril()
+        return {
+            "input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels), "attention_mask": sees[None, None],
+        }  # fmt: skip
+
     def layout(self, examples: list[Example]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids (B, S) and token types (B, S) of the unmasked pairs, and their lengths (B,); segment B may be empty."""
         ids = np.full((len(examples), self.max_length), self.special_ids["[PAD]"], dtype=np.int64)

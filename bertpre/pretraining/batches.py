@@ -45,6 +45,7 @@ class PhaseBatches:
     end: float  # share of the training after which the next phase begins
     has_pairs: bool
     unpads: bool = False  # lets the model leave padding out
+    is_causal: bool = False  # predicts each token from those before it
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Masked micro-batches, without what the model does better without.
@@ -56,6 +57,9 @@ class PhaseBatches:
         left_out = [] if self.dataset.has_padding else ["attention_mask"]
         left_out += [] if self.has_pairs else ["next_sentence_label"]
         for group in in_batches(examples, self.micro_batch_size):
+            if self.is_causal:
+                yield self.collator.next_tokens(group)
+                continue
             batch = self.collator(group, masked_lm_prob)
             kept = {name: value for name, value in batch.items() if name not in left_out}
             yield unpadded(kept) if self.unpads else kept
@@ -67,7 +71,7 @@ class PhaseBatches:
     def sample(self, rows: int) -> Batch:
         """A micro-batch that takes as much memory as any: all of a phase have the same length."""
         batch = dict(replace(self, unpads=False).first(rows))
-        if not self.unpads or "attention_mask" not in batch:
+        if not self.unpads or self.is_causal or "attention_mask" not in batch:
             return batch
         return unpadded(batch | {"attention_mask": torch.ones_like(batch["attention_mask"])})
 
@@ -149,7 +153,8 @@ class PretrainingData:
     def validation_batches(self) -> Iterator[Batch]:
         """This process's share of the validation pairs on the device, with the same masks every time."""
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
-        for batch in replace(self.phases[0], dataset=self.held_out, unpads=False).micro_batches(mine):
+        phase = replace(self.phases[0], dataset=self.held_out, unpads=False, is_causal=False)
+        for batch in phase.micro_batches(mine):
             yield to_device(batch, self.accelerator.device)
 
 
@@ -171,7 +176,10 @@ def build_phase(
     collator = build_collator(recipe, tokenizer, phase)
     device = accelerator.device
     unpads = choose_unpadding(build_config(recipe, tokenizer), choose_dtype(training.precision, device), device)
-    return PhaseBatches(phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe), unpads)
+    return PhaseBatches(
+        phase.max_length, dataset, collator, size, micro, choices, end, has_pairs(recipe), unpads,
+        is_causal=phase.objective == "causal",
+    )  # fmt: skip
 
 
 def build_collator(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", phase: Phase) -> MaskingCollator:

@@ -131,7 +131,9 @@ def step_log(
 ) -> StepLog:
     """The log of pretraining, with its trackers and watches."""
     training = recipe.training
-    flops = [flops_per_token(model.config, phase.max_length, training.masked_lm_prob) for phase in training.phases]
+    flops = [
+        flops_per_token(model.config, phase.max_length, training.predicted_share(phase)) for phase in training.phases
+    ]
     trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
     context_free_loss = data.frequencies["context_free_loss"]
     shown = {"mlm_loss": f"MLM loss {{:.3f}} (context-free {context_free_loss:.3f})"}

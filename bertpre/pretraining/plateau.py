@@ -14,6 +14,8 @@ class PlateauWatch:
 
     def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
         """A message about a log line's loss, once each: that it left the plateau, or that it stays there."""
+        if "mlm_loss" not in metrics:  # a causal phase
+            return None
         loss = metrics["mlm_loss"]
         if not self.history and loss < self.level - 2 * self.NEAR:
             self.has_left = True  # it started from trained weights, or was resumed

@@ -425,7 +425,12 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
     if parameters := results.get("pretrain", {}).get("parameters"):
         size += f", {parameters:,} parameters in pretraining"
     start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
-    return f"An encoder pretrained {start} by bertpre, with {OBJECTIVES[recipe.pairs.kind]}: {kind}\n\nSize: {size}."
+    objectives = OBJECTIVES[recipe.pairs.kind]
+    if causal := sum(phase.share for phase in recipe.training.phases if phase.objective == "causal"):
+        objectives = (
+            f"causal language modelling for {causal:.0%} of the steps or tokens, then masked language modelling"
+        )
+    return f"An encoder pretrained {start} by bertpre, with {objectives}: {kind}\n\nSize: {size}."
 
 
 def pipeline_of(settings: Finetune) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Position
 from bertpre.training.metrics import Batch, Objective
 from bertpre.training.micro_batches import Shape
@@ -95,7 +96,11 @@ class Prefetcher:
 
 def tokens_in(batch: Batch) -> int:
     """The tokens of a batch, padding not counted; without an attention mask nothing is padding."""
-    return int(batch["attention_mask"].sum()) if "attention_mask" in batch else batch["input_ids"].numel()
+    if "attention_mask" not in batch:
+        return batch["input_ids"].numel()
+    if batch["attention_mask"].ndim == 4:  # causal: every token of a row but the first is a target
+        return int((batch["labels"] != IGNORE_INDEX).sum()) + len(batch["labels"])
+    return int(batch["attention_mask"].sum())
 
 
 def use_device(device: torch.device) -> None:

@@ -24,7 +24,10 @@ class Objective(Protocol):
 
 
 class PretrainingObjective:
-    """Masked language modelling and, where there are pairs, next-sentence prediction."""
+    """Masked language modelling and, where there are pairs, next-sentence prediction.
+
+    Without masked positions a batch is one of causal language modelling, whose metrics have names of their own.
+    """
 
     def __init__(self, has_pairs: bool = True) -> None:
         self.has_pairs = has_pairs
@@ -41,10 +44,11 @@ class PretrainingObjective:
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
             right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
+        kind = "mlm" if "masked_positions" in batch else "clm"
         measured = {
             "loss": outputs.loss.detach(),
-            "mlm_loss": outputs.mlm_loss.detach(),
-            "mlm_accuracy": right_tokens / counts["num_items_in_batch"],
+            f"{kind}_loss": outputs.mlm_loss.detach(),
+            f"{kind}_accuracy": right_tokens / counts["num_items_in_batch"],
         }
         if self.has_pairs:
             right_pairs = (outputs.seq_relationship_logits.argmax(-1) == batch["next_sentence_label"]).sum()

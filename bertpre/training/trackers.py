@@ -17,6 +17,7 @@ INIT_TIMEOUT = 30  # seconds for wandb to answer
 SHOWN = {  # metrics in a log line, in words
     "loss": "loss {:.3f}",
     "mlm_loss": "MLM loss {:.3f}",
+    "clm_loss": "next-token loss {:.3f}",
     "nsp_accuracy": "NSP accuracy {:.1%}",
     "accuracy": "accuracy {:.1%}",
     "learning_rate": "learning rate {}",

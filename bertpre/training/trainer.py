@@ -126,6 +126,8 @@ class Trainer:
         if share >= 1 or self.should_stop():
             self.check_gradients()
             return True
+        if batch.after.phase != progress.position.phase:
+            self.write_log()  # a line says nothing of two phases: rows and objective may differ
         is_left_out = progress.step in self.training_step.guard.left_out
         tokens = 0 if is_left_out else counts["tokens"]
         self.batches.prefetch(self.share_done(self.steps_ahead, tokens))

@@ -5,16 +5,17 @@ from collections import deque
 
 
 class SpikeWatch:
-    """Warns of a training loss far above those of the last `lines` log lines."""
+    """Warns of a training loss far above those of the last `lines` log lines with the same objective."""
 
     def __init__(self, lines: int = 10) -> None:
         self.lines = lines
-        self.losses: deque[float] = deque(maxlen=lines)
+        self.losses: dict[tuple[str, ...], deque[float]] = {}  # by the names of the losses that make up the whole one
 
     def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
         """A warning where the loss is above the median by six times the median deviation, and by at least 0.5."""
-        loss, known = metrics["loss"], list(self.losses)
-        self.losses.append(loss)
+        losses = self.losses.setdefault(tuple(name for name in metrics if "loss" in name), deque(maxlen=self.lines))
+        loss, known = metrics["loss"], list(losses)
+        losses.append(loss)
         if len(known) < self.lines:
             return None
         median = statistics.median(known)

@@ -105,6 +105,30 @@ def test_a_run_of_full_rows_resumes_bit_identically(tiny_run: Path, tmp_path: Pa
     assert_same_run(tmp_path / "resumed", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("stopped_after", [4, 6, 7])  # before, at and after the change of objective
+def test_a_run_with_a_causal_phase_resumes_bit_identically(
+    stopped_after: int, tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    phases = "[{share: 0.6, max_length: 32, objective: causal}, {share: 0.4, max_length: 32}]"
+    settings = ["pairs.kind=none", f"training.phases={phases}", "training.log_every=4"]
+    whole, resumed = (
+        load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={tmp_path / name}", *settings])
+        for name in ("whole", "resumed")
+    )
+    prepare(whole)
+    prepare(resumed)
+    assert pretrain(whole)["tokens"] == 10 * 8 * 32
+    with pytest.raises(SystemExit):
+        pretrain(resumed, at_step(stopped_after, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    pretrain(resumed)
+    assert_same_run(tmp_path / "resumed", tmp_path / "whole")
+    rows = read_metrics(tmp_path / "whole", "pretrain", "train")
+    names = [(row["step"], "clm_loss" if "clm_loss" in row else "mlm_loss") for row in rows]
+    assert names == [(4, "clm_loss"), (6, "clm_loss"), (8, "mlm_loss")]  # a line ends with its phase
+    assert not any({"clm_loss", "mlm_loss"} <= row.keys() for row in rows)
+    assert all("mlm_loss" in row for row in read_metrics(tmp_path / "whole", "pretrain", "validation"))
+
+
 def test_a_damaged_newest_checkpoint_costs_only_steps(
     tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from bertpre.data.masking import NOT_A_CANDIDATE, MaskingCollator, span_lengths, spread_over_spans
 from bertpre.data.sampler import Example
+from bertpre.training.batches import tokens_in
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY, MAX_LENGTH, ROWS = 105, 64, 1500
@@ -218,3 +219,15 @@ def test_mask_split_sets_the_shares() -> None:
     shown, labels = shown_and_labels(collator(rows(ROWS)))
     assert within(int((shown == SPECIAL["[MASK]"]).sum()), len(labels), 0.5)
     assert within(int((shown == labels).sum()), len(labels), 0.5)
+
+
+def test_a_causal_batch_asks_for_each_next_token_and_shows_the_ones_before() -> None:
+    words = np.arange(5, 105)
+    examples = [Example(words[:62], words[:0], 0, (0, 0)), Example(words[:3], words[:0], 0, (0, 1))]
+    batch = MaskingCollator(VOCABULARY, SPECIAL, WORDS, MAX_LENGTH).next_tokens(examples)
+    cls, sep, pad = SPECIAL["[CLS]"], SPECIAL["[SEP]"], SPECIAL["[PAD]"]
+    assert batch["input_ids"].tolist() == [[cls, *range(5, 67), sep], [cls, 5, 6, 7, sep, *[pad] * 59]]
+    assert batch["labels"].tolist() == [[*range(5, 67), sep, -100], [5, 6, 7, sep, *[-100] * 60]]
+    assert batch["attention_mask"].shape == (1, 1, MAX_LENGTH, MAX_LENGTH)
+    assert all(int(row.sum()) == place + 1 and row[place] for place, row in enumerate(batch["attention_mask"][0, 0]))
+    assert tokens_in(batch) == 64 + 5

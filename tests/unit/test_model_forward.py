@@ -269,6 +269,23 @@ def test_no_value_is_read_back_during_a_training_step(architecture: str, attenti
 
 @both_architectures
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_with_a_causal_mask_no_token_sees_a_later_one(architecture: str, attention: str) -> None:
+    model = BertPreForPreTraining(tiny_config(architecture)).eval()
+    model.set_attn_implementation(attention)
+    ids = torch.randint(5, 60, (2, 12))
+    sees = torch.ones(1, 1, 12, 12, dtype=torch.bool).tril()
+    with torch.no_grad():
+        logits = model(ids, sees).prediction_logits
+        for place in range(12):
+            changed = ids.clone()
+            changed[:, place] = 60
+            other = model(changed, sees).prediction_logits
+            torch.testing.assert_close(other[:, :place], logits[:, :place], rtol=0, atol=1e-6)
+            assert (other[:, place:] - logits[:, place:]).abs().amax((0, 2)).min() > 1e-6
+
+
+@both_architectures
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_rows_without_padding_have_no_mask_with_any_transformers(
     architecture: str, attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

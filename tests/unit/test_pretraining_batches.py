@@ -100,3 +100,18 @@ def test_batches_without_pairs_have_no_label_of_them(tiny_run: Path) -> None:
         data = data_of(tiny_run, f"pairs.kind={kind}")
         batches = [*data(Position(), 0.0).micro_batches, *data.largest(), *data.validation_batches()]
         assert {"next_sentence_label" in batch for batch in batches} == {has_label}
+
+
+def test_a_causal_phase_predicts_all_tokens_and_validation_stays_masked(tiny_run: Path) -> None:
+    phases = "[{share: 0.5, max_length: 32, objective: causal}, {share: 0.5, max_length: 48}]"
+    data = data_of(tiny_run, "pairs.kind=none", f"training.phases={phases}")
+    masked = data_of(tiny_run, "pairs.kind=none")
+    causal, later = (data(Position(phase=number), share).micro_batches[0] for number, share in ((0, 0.0), (1, 0.5)))
+    assert (causal["labels"] != -100).sum() == 8 * 31
+    assert torch.equal(causal["input_ids"][:, 1:], causal["labels"][:, :-1])
+    assert not (causal["input_ids"] == data.phases[0].collator.special_ids["[MASK]"]).any()
+    assert later["labels"].shape[1] < 16
+    assert set(data.phases[0].sample(4)) == set(causal)
+    for ours, theirs in zip(data.validation_batches(), masked.validation_batches(), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)

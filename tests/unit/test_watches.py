@@ -44,6 +44,15 @@ def test_a_spike_is_reported_and_noise_is_not() -> None:
     assert watch(31, {"loss": 4.3}) is None
 
 
+def test_another_objective_is_not_a_spike() -> None:
+    watch = SpikeWatch()
+    causal = [{"loss": 4.0, "clm_loss": 4.0}] * 12
+    assert [watch(number, line) for number, line in enumerate(causal)] == [None] * 12
+    masked = [{"loss": loss, "mlm_loss": loss} for loss in [6.0] * 12 + [7.0]]
+    assert [watch(number, line) is None for number, line in enumerate(masked)] == [True] * 12 + [False]
+    assert PlateauWatch(LEVEL, "bert")(50, causal[0]) is None
+
+
 def test_a_loss_that_falls_fast_at_the_start_is_not_a_spike() -> None:
     watch = SpikeWatch()
     assert not [text for step in range(40) if (text := watch(step, {"loss": 4 + 6 * 0.8**step}))]
