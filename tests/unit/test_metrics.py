@@ -31,7 +31,7 @@ def test_where_no_pair_has_a_label_nothing_is_said_of_pairs() -> None:
 def test_without_pairs_only_masked_tokens_are_measured() -> None:
     objective, one = PretrainingObjective(has_pairs=False), torch.tensor(1.0)
     outputs = SimpleNamespace(loss=one, mlm_loss=one, prediction_logits=torch.ones(3, 2, 4))
-    batch = {"labels": torch.tensor([[0, 1], [0, -100], [2, -100]])}
+    batch = {"labels": torch.tensor([[0, 1], [0, -100], [2, -100]]), "masked_positions": torch.zeros(3, 2)}
     counts = objective.counts(batch)
     assert counts == {"num_items_in_batch": 4}
     measured = objective.measure(outputs, batch, counts)
@@ -39,3 +39,5 @@ def test_without_pairs_only_masked_tokens_are_measured() -> None:
     assert objective.means({"loss": 8.0, "mlm_loss": 8.0, "mlm_accuracy": 2.0}, counts) == {
         "loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.5
     }  # fmt: skip
+    causal = objective.measure(outputs, {"labels": batch["labels"]}, counts)
+    assert tuple(causal) == ("loss", "clm_loss", "clm_accuracy")
