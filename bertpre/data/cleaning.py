@@ -27,9 +27,8 @@ ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
 BROKEN_COMPOUND = re.compile(r"\w-$").search
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Thai to Han: no spaces
 STARTS_UNSPACED, ENDS_UNSPACED = re.compile(UNSPACED).match, re.compile(UNSPACED + "$").search
-ENTITY = re.compile(
-    r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});"
-)  # without ;, "&copy=2" is a URL's
+# Without the semicolon "&copy=2" is part of a URL, though browsers would show its first five characters as one.
+ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 NARROWEST, WIDEST = 40, 120  # characters of a wrapped line
 
 

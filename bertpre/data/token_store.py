@@ -56,8 +56,8 @@ class TokenStore:
         texts that are kept. Texts equal to one in `held_out` are dropped, and with `near_duplicates` texts almost equal
         to another. `validation_fraction` of the documents are set aside as the split `validation`. An interrupted build
         resumes with the same arguments. `workers` above 1 start processes: a script then needs
-        `if __name__ == "__main__":`. Raises UserError for a folder in use (in a
-        script that many processes run, let one build), an unfit tokenizer, or too few documents.
+        `if __name__ == "__main__":`. In a script that many processes run, let one build. Raises
+        UserError for a folder in use, an unfit tokenizer, or too few documents.
         """
         folder = Path(folder)
         refuse_outside("vocab_size", vocab_size, 64)
