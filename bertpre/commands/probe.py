@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.store import open_shards
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Two of BLiMP's files have a term of their own; the paper counts them among the nine of argument structure.
 SAME_PHENOMENON = {"s-selection": "argument_structure"}
+CLOSE = 1.0  # nats
+SHARE_OF_CLOSE = 0.2  # of the pairs, about
 
 
 def probe(
@@ -133,15 +136,14 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
     if not files:
         raise UserError(f"--pairs: {path} holds no .jsonl file")
     pairs_of = {file: read_pairs(file) for file in files}
-    network = network_for(
+    networks = networks_for(
         network, tokenizer, [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]]
     )
     by_file: dict[str, np.ndarray] = {}  # the scores (N, 2) of each file's acceptable and unacceptable sentences
     phenomena: list[str | None] = []
     for file, pairs in pairs_of.items():
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
-        scores = sentence_scores(network, tokenizer, [side for pair in pairs for side in pair[:2]], file)
-        by_file[name] = scores.reshape(-1, 2)
+        by_file[name] = pair_scores(networks, tokenizer, [pair[:2] for pair in pairs], file)
         phenomena += [pair[2] for pair in pairs]
         print_share(name, share_preferred(by_file[name]))
     scores, names = np.concatenate(list(by_file.values())), sorted({each for each in phenomena if each})
@@ -153,6 +155,38 @@ def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBas
         "phenomena": by_phenomenon,
         "files": {name: share_preferred(scores) for name, scores in by_file.items()},
     }
+
+
+def networks_for(
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str]
+) -> tuple["PreTrainedModel | None", "PreTrainedModel"]:
+    """A copy in bf16 or fp16, where the device multiplies it, and the network itself, which then reads fewer texts."""
+    dtype = choose_dtype("auto", network.device)
+    if dtype == torch.float32:
+        return None, network_for(network, tokenizer, texts)
+    quick = network_for(copy.deepcopy(network).to(dtype), tokenizer, texts)
+    return quick, network_for(network, tokenizer, texts[:: int(1 / SHARE_OF_CLOSE)])
+
+
+def pair_scores(
+    networks: tuple["PreTrainedModel | None", "PreTrainedModel"],
+    tokenizer: "PreTrainedTokenizerBase",
+    pairs: list[tuple[str, str]],
+    file: Path,
+) -> np.ndarray:
+    """The scores (N, 2) of the sentences of pairs; only those that differ by less than CLOSE nats are read in fp32."""
+    quick, exact = networks
+
+    def scores_by(network: "PreTrainedModel", chosen: list[tuple[str, str]]) -> np.ndarray:
+        return sentence_scores(network, tokenizer, [side for pair in chosen for side in pair], file).reshape(-1, 2)
+
+    if quick is None:
+        return scores_by(exact, pairs)
+    scores = scores_by(quick, pairs)
+    close = np.flatnonzero(np.abs(scores[:, 0] - scores[:, 1]) < CLOSE)
+    if len(close):
+        scores[close] = scores_by(exact, [pairs[number] for number in close])
+    return scores
 
 
 def network_for(
@@ -169,8 +203,8 @@ def sentence_scores(
     """The sum (N,) of the log-likelihoods of each sentence's tokens.
 
     The later tokens of the same word are masked too: otherwise they reveal the pieces of a rare word (Kauf and Ivanova
-    2023, PLL-word-l2r). Words are those that the tokenizer splits into pieces. `network` is in fp32, as the sums of
-    similar sentences differ too little for bf16. Raises UserError, which names `file`, if a text has no token.
+    2023, PLL-word-l2r). Words are those that the tokenizer splits into pieces. Raises UserError, which names `file`,
+    if a text has no token.
     """
     encodings = whole_backend(tokenizer).encode_batch(texts, add_special_tokens=False)
     rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]

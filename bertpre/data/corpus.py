@@ -46,6 +46,7 @@ ADVICE = {  # by what readers say
     "Couldn't cast": "; its files have different columns or types: give them the same",
     "as a scalar of type": "; a column has values of several types: write all of them as text",
     "zstd not supported": "; install it with pip install 'bertpre[zstd]', or unpack the files",
+    "Bad split": "; a folder is named with a slash, as in ./texts",
     "BuilderConfig": "; set {key}.name to one of these, or to null for files of your own",
 }
 LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"

@@ -5,7 +5,7 @@ an interrupted `prepare` and array jobs on a shared file system skip what is don
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -122,9 +122,10 @@ class Workspace:
 
     @property
     def choice(self) -> Choice | None:
-        """What was chosen among the cleaned parts; None before that."""
+        """What was chosen among the cleaned parts; None before that, and after a version that recorded other facts."""
         file = self.folder / "chosen.json"
-        return Choice(**json.loads(file.read_text())) if file.exists() else None
+        facts = json.loads(file.read_text()) if file.exists() else {}
+        return Choice(**facts) if facts.keys() == {each.name for each in fields(Choice)} else None
 
     def save_choice(self, choice: Choice) -> None:
         """Record what was chosen."""

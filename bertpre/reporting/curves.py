@@ -38,12 +38,13 @@ def by_split(rows: Rows, stage: str, x: str, y: str, unit: float = 1.0) -> list[
 
 
 def pretraining_charts(rows: Rows, results: dict[str, Any]) -> str:
-    """MLM loss and accuracy and the accuracy on pairs, over tokens, each with its references."""
+    """MLM loss and accuracy, next-token loss and the accuracy on pairs, over tokens, each with its references."""
     trained, pairs_kind = results.get("pretrain", {}), results.get("prepare", {}).get("pairs_kind", "nsp")
     validation = trained.get("validation", {})
     unit, tokens = token_unit(rows)
     levels = {name: trained[key] for key, name in REFERENCES.items() if key in trained}
     majority = {"majority class": validation["nsp_majority_share"]} if validation.get("nsp_majority_share") else {}
+    causal = points(of_stage(rows, "pretrain", "train"), "tokens", "clm_loss", unit)
     charts = [
         line_chart(
             "MLM loss", by_split(rows, "pretrain", "tokens", "mlm_loss", unit), tokens, levels,
@@ -52,6 +53,7 @@ def pretraining_charts(rows: Rows, results: dict[str, Any]) -> str:
         line_chart(
             "MLM accuracy", by_split(rows, "pretrain", "tokens", "mlm_accuracy", unit), tokens, y_format=percent
         ),
+        line_chart("next-token loss", [Curve("training", causal)], tokens, note="nats per token, in the causal phase"),
         line_chart(
             f"{pairs_kind.upper()} accuracy", by_split(rows, "pretrain", "tokens", "nsp_accuracy", unit), tokens,
             majority, percent,
