@@ -1,15 +1,19 @@
 """Held-out text; pairs in BLiMP's layout; what cannot be probed."""
 
+import copy
 import json
 import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
-from bertpre.commands.probe import network_for, probe, sentence_scores
+import bertpre.commands.probe as probe_module
+from bertpre.commands.probe import CLOSE, network_for, pair_scores, probe, sentence_scores
+from bertpre.data import read_texts
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_masked_lm
 from tests.helpers import run_here
@@ -125,6 +129,31 @@ def test_many_pairs_are_scored_by_compiled_layers(
     assert sentence_scores(compiled, tokenizer, SENTENCES, tmp_path) == pytest.approx(expected, abs=1e-4)
     lengths = [len(ids) for ids in tokenizer(SENTENCES, add_special_tokens=False)["input_ids"]]
     assert asked == [sum(length**2 for length in lengths)] and programs
+
+
+def test_close_pairs_are_read_again_in_fp32_and_the_decisions_are_its_own(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = list(read_texts("sample", split="articles", limit=30))
+    words = [text.split()[:7] for text in texts]
+    pairs = [(" ".join(each), " ".join([each[1], each[0], *each[2:]])) for each in words]
+    pairs.append((pairs[0][0], pairs[0][0]))  # a tie
+    network, tokenizer = load_masked_lm(str(tiny_run))
+    read, original = [], probe_module.sentence_scores
+
+    def counting(model: torch.nn.Module, tokenizer: object, texts: list[str], file: Path) -> np.ndarray:
+        read.append((model.dtype, len(texts)))
+        return original(model, tokenizer, texts, file)
+
+    monkeypatch.setattr(probe_module, "sentence_scores", counting)
+    exact = pair_scores((None, network), tokenizer, pairs, tmp_path)
+    quick = copy.deepcopy(network).to(torch.bfloat16)
+    found = pair_scores((quick, network), tokenizer, pairs, tmp_path)
+    assert (np.sign(found[:, 0] - found[:, 1]) == np.sign(exact[:, 0] - exact[:, 1])).all()
+    close = 2 * int((np.abs(exact[:, 0] - exact[:, 1]) < CLOSE).sum())
+    count = 2 * len(pairs)
+    assert read[:2] == [(torch.float32, count), (torch.bfloat16, count)]
+    assert read[2][0] == torch.float32 and 0 < read[2][1] <= count and abs(read[2][1] - close) <= 8
 
 
 def test_ties_are_wrong_and_counted_and_phenomena_have_their_own_lines(
