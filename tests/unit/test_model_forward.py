@@ -295,7 +295,9 @@ def test_rows_without_padding_have_no_mask_with_any_transformers(
     model.set_attn_implementation(attention)
     batch = pretraining_batch(pairs=False)
     del batch["attention_mask"]
-    model(**batch).loss.backward()
+    loss = model(**batch).loss
+    loss.backward()
+    assert loss.isfinite()
 
 
 @both_architectures
