@@ -129,15 +129,17 @@ class SegmentPairIterableDataset(SegmentPairs, IterableDataset[Example]):
         epoch, worker, start = self.epoch, get_worker_info(), 0
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         first, step = self.rank + self.world_size * number, self.world_size * workers
-        waiting: list[tuple[int, Example]] = []  # at most one, until there is one for each process
+        waiting: list[tuple[int, Example]] = []  # at most one
         for group in range(self.pairs.groups):
             planned, order = self.pairs.plan(epoch, group)
             end = start + len(order)
-            for place in range(start + (first - start) % step, end, step):
-                waiting.append((place, self.pairs.example(planned[order[place - start]].tolist(), epoch)))
-                if place < end - end % self.world_size:
-                    yield from (example for _, example in waiting)
-                    waiting = []
-            if waiting and waiting[0][0] < end - end % self.world_size:
+            whole = end - end % self.world_size  # up to here there is a pair for each process
+            while waiting and waiting[0][0] < whole:
                 yield waiting.pop()[1]
+            for place in range(start + (first - start) % step, end, step):
+                example = self.pairs.example(planned[order[place - start]].tolist(), epoch)
+                if place < whole:
+                    yield example
+                else:
+                    waiting.append((place, example))
             start = end
