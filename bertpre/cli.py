@@ -1,6 +1,5 @@
 """The command line: a table of commands; each command is imported when it is called."""
 
-import errno
 import importlib
 import inspect
 import logging
@@ -17,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from bertpre.console import WarningHandler, console
-from bertpre.errors import UserError
+from bertpre.errors import UserError, is_disk_full
 
 SECONDS_FOR_MAIN_PROCESS = 10
 
@@ -223,7 +222,8 @@ SECTIONS = {  # of `bertpre --help`
         Command("curve", "curve:curve", a_recipe_and_fractions,
                 "Measure accuracy with few labels and with all. Compares the model with and without pretraining.",
                 ("curve imdb-mini-cpu",
-                 "curve imdb-mini-cpu output_dir=runs/curve finetune.init=runs/imdb-mini-cpu finetune.seeds=3")),
+                 "curve imdb-mini-cpu output_dir=runs/curve finetune.init=runs/imdb-mini-cpu "
+                 "tokenizer.path=runs/imdb-mini-cpu finetune.seeds=3")),
         Command("suite", "suite:suite", a_recipe,
                 "Fine-tune on every GLUE task. Reports the official metrics and their average.",
                 ("suite glue finetune.init=RUN_DIR", "suite glue suite.tasks=[mrpc,rte]")),
@@ -386,8 +386,8 @@ def guarded(call: Callable[[list[str]], object]) -> None:
     logger.handlers, console.is_quiet = [WarningHandler()], False
     try:
         call(sys.argv[1:])
-    except (UserError, OSError) as error:
-        is_full = getattr(error, "errno", None) == errno.ENOSPC
+    except Exception as error:
+        is_full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (is_full or isinstance(error, UserError)):
             raise
         if os.environ.get("RANK", "0") != "0":

@@ -6,10 +6,10 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -119,3 +119,14 @@ def scientific(value: float) -> str:
     """A number in short scientific notation: 3.0e-3."""
     digits, _, exponent = f"{value:.1e}".partition("e")
     return f"{digits}e{int(exponent)}" if value else "0"
+
+
+def spread_text(over: dict[str, Any]) -> str:
+    """What `spread` found, for reading; of one seed there is no deviation."""
+    return f"{over['mean']:.4f}" + (f" ± {over['std']:.4f}" if len(over["values"]) > 1 else "")
+
+
+def interval_text(interval: Sequence[float], form: str) -> str:
+    """The 95 % confidence interval, its ends in this format."""
+    low, high = interval
+    return f"95 % CI {low:{form}}{'-' if low >= 0 else ' to '}{high:{form}}"

@@ -1,11 +1,22 @@
 """The error for a user's mistake, and how other errors are quoted in it."""
 
+import errno
 import math
+import re
 from collections.abc import Sequence
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of what a user may have there
+# The words in which numpy and safetensors say the same, in errors without a number.
+IN_WORDS = re.compile(rf"\d+ requested and \d+ written|os error ({FULL[0]}|{FULL[1]})\b")
 
 
 class UserError(Exception):
     """A user's mistake; the message names the key or file and the remedy. The command line exits with status 2."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that a disk is full."""
+    return getattr(error, "errno", None) in FULL or IN_WORDS.search(str(error)) is not None
 
 
 def reason(error: OSError) -> str:
@@ -15,9 +26,11 @@ def reason(error: OSError) -> str:
     return (error.strerror or first_line(error)).lower()
 
 
-def unreadable(error: OSError | UnicodeDecodeError) -> str:
+def unreadable(error: Exception) -> str:
     """Why a file cannot be read as text, in words."""
-    return reason(error) if isinstance(error, OSError) else f"{first_line(error)}; save it as UTF-8"
+    if isinstance(error, OSError):
+        return reason(error)
+    return first_line(error) + ("; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "")
 
 
 def first_line(error: BaseException) -> str:

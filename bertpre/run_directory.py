@@ -199,8 +199,8 @@ def drop_results(folder: Path, *stages: str) -> None:
 
 
 def is_finished(folder: Path, stage: str) -> bool:
-    """Whether a stage has written its results."""
-    return stage in read_results(folder)
+    """Whether a stage has written its results; without its folder a classifier cannot be used, and is not finished."""
+    return stage in read_results(folder) and (stage != "finetune" or (folder / ARTEFACTS[stage]).is_dir())
 
 
 def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from bertpre.console import duration
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
+from bertpre.finetuning.loading import can_start_at_random
 from bertpre.finetuning.scores import main_metrics, score
 from bertpre.finetuning.seeds import examples_fingerprint
 from bertpre.finetuning.splits import Parts, read_further, read_parts, read_test
@@ -25,7 +26,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
 
     TF-IDF of words, and of words and bigrams, with logistic (or ridge) regression; NB-SVM on trigrams; for the task
     `tokens` the majority tag of each word, and logistic regression on the word and its neighbours; and the recipe's
-    network without pretraining, if the run has a tokenizer. If `evaluate` has measured this run's model, its row is
+    network without pretraining, if there is a tokenizer. If `evaluate` has measured this run's model, its row is
     added.
     """
     settings = recipe.required_finetune
@@ -38,7 +39,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
         row = measure(settings.task, fit(parts.training), parts.validation, test)
         rows[name] = row | {"seconds": time.perf_counter() - start}
         print_row(name, rows[name])
-    if (folder / "tokenizer").exists():
+    if can_start_at_random(recipe, "baseline"):
         rows[UNTRAINED] = measure_untrained(recipe, parts, test)
         print_row(UNTRAINED, rows[UNTRAINED])
     write_results(folder, "baseline", rows)

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from bertpre.console import spread_text
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
+from bertpre.finetuning.loading import can_start_at_random
 from bertpre.finetuning.scores import score, spread
 from bertpre.finetuning.seeds import examples_fingerprint, recipe_fingerprint, seeds_of, weights_fingerprint
 from bertpre.finetuning.splits import read_parts, read_test
@@ -31,7 +33,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     """Accuracy on the test split after training on shares of the labels, from `finetune.init` and from scratch.
 
     Each share is drawn by seed and keeps the proportions of the classes. Finished points of the same recipe are kept,
-    so that the same command resumes. Without a tokenizer of the run's own there is no model to train from scratch.
+    so that the same command resumes. Without a tokenizer there is no model to train from scratch.
     Raises UserError for a share outside 0 to 1, a share without an example of a class, and another task than
     classification.
     """
@@ -48,7 +50,7 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     texts = examples_fingerprint([parts.training, test])
     fingerprint = recipe_fingerprint(recipe) + weights_fingerprint(recipe) + texts + str(settings.seeds)
     rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == fingerprint]
-    inits = [settings.init, "random"] if (folder / "tokenizer").exists() else [settings.init]
+    inits = [settings.init, "random"] if can_start_at_random(recipe, "curve") else [settings.init]
     wanted = [(share, init) for share in shares for init in dict.fromkeys(inits)]
     finished = {(row["fraction"], row["init"]) for row in rows}
     for share, init in wanted:
@@ -91,6 +93,5 @@ def point(recipe: Recipe, share: float, init: str, drawn: list[Examples], test: 
 
 def print_point(row: dict[str, Any]) -> None:
     """Print one point of the curve."""
-    over = row["accuracy"]
     share = f"{row['fraction']:.1%} of the labels ({row['examples']:,})"
-    print(f"curve: {share}, {row['init']}: {over['mean']:.4f} ± {over['std']:.4f}", flush=True)
+    print(f"curve: {share}, {row['init']}: {spread_text(row['accuracy'])}", flush=True)

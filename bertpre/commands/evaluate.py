@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bertpre.console import interval_text, spread_text
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.linear import fit_tfidf
@@ -130,10 +131,9 @@ def summary(kind: str, metrics: dict[str, Any]) -> str:
     first, *others = main_metrics(kind)
     parts = [f"{first} {metrics[first]:.4f}"]
     if first in metrics["intervals"]:
-        low, high = metrics["intervals"][first]
-        parts[0] += f" (95 % CI {low:.4f}-{high:.4f})"
+        parts[0] += f" ({interval_text(metrics['intervals'][first], '.4f')})"
     parts += [f"{name} {metrics[name]:.4f}" for name in others]
     if "seeds" in metrics:
         over = metrics["seeds"][first]
-        parts.append(f"over {len(over['values'])} seeds {over['mean']:.4f} ± {over['std']:.4f}")
+        parts.append(f"over {len(over['values'])} seeds {spread_text(over)}")
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import console, duration
+from bertpre.console import console, duration, spread_text
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import (
@@ -23,7 +23,7 @@ from bertpre.finetuning.seeds import (
 )
 from bertpre.finetuning.splits import Labelled, balance, digest_of_test
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import claim, drop_results, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import claim, drop_results, one_at_a_time, read_results, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.trainer import Trainer
 
@@ -61,7 +61,10 @@ def finetune(
     )
     start_up = time.perf_counter() - start
     if accelerator.is_main_process:
-        drop_results(Path(recipe.output_dir), "finetune", *OF_THE_CLASSIFIER)
+        folder = Path(recipe.output_dir)
+        if read_results(folder).keys() & set(OF_THE_CLASSIFIER):
+            console.say("finetune: replaces the classifier of before, and drops its evaluation")
+        drop_results(folder, "finetune", *OF_THE_CLASSIFIER)
     each = [fit_seed(tuning, seed, made_from) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
     seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
@@ -113,5 +116,5 @@ def closing_line(metrics: dict[str, Any], settings: Finetune) -> str:
         text += f"; validation {metric} {metrics['validation'][metric]:.4f} {where} (seed {metrics['seed']})"
     if metrics.get("spread"):
         over = metrics["spread"][metric]
-        text += f"; over {settings.seeds} seeds {over['mean']:.4f} ± {over['std']:.4f}"
+        text += f"; over {settings.seeds} seeds {spread_text(over)}"
     return text

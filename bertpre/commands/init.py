@@ -1,16 +1,14 @@
 """`bertpre init`: a copy of a recipe, to edit."""
 
-import math
 import re
 import shlex
 from pathlib import Path
-
-import yaml
 
 from bertpre.console import program
 from bertpre.errors import UserError, first_line
 from bertpre.recipe import find_recipe, load_recipe, shipped_recipes, to_yaml
 from bertpre.recipe.loading import is_of_a_run, read_yaml
+from bertpre.recipe.yaml_core import write_yaml
 
 
 def init(recipe: str, file: str) -> None:
@@ -28,9 +26,9 @@ def init(recipe: str, file: str) -> None:
     schema = next(iter(shipped_recipes().values())).with_name("schema.json")
     text = text.replace("$schema=./schema.json", f"$schema={schema.resolve().as_uri()}")
     name, output_dir = shlex.quote(target.as_posix()), f"runs/{target.stem}"
-    line = yaml.safe_dump({"output_dir": output_dir}, allow_unicode=True, width=math.inf).strip()
+    line = write_yaml({"output_dir": output_dir}).strip()
     text = re.sub(r"(?m)^output_dir:.*$", lambda _: line, text, count=1)
-    text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b", rf"\1 {name}", text)
+    text = re.sub(r"(?m)^#   .*$", lambda line: of_the_copy(line[0], recipe, name, output_dir), text)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -46,3 +44,10 @@ def init(recipe: str, file: str) -> None:
         steps = {"show": steps["show"], "suite": steps["run"]}
     for command, does in steps.items():
         print(f"  {program()} {command} {name:<{len(name) + 6 - len(command)}}  {does}")
+
+
+def of_the_copy(command: str, recipe: str, name: str, output_dir: str) -> str:
+    """A command from the recipe's comments for its copy: `recipe` and `runs/recipe` are the copy's file and folder."""
+    word = rf"(?<![\w./-]){{}}{re.escape(recipe)}(?![\w./-])"
+    command = re.sub(word.format("runs/"), lambda _: shlex.quote(output_dir), command)
+    return re.sub(word.format(""), lambda _: name, command)

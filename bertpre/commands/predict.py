@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.corpus import READERS, ending, open_table
+from bertpre.data.corpus import DAMAGED, READERS, ending, open_table
 from bertpre.data.formats import open_file
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
@@ -51,6 +51,8 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     given: Iterator[Text] = iter(texts) if texts else without_empty(read, empty_rows)
     first = next(given, None)
     if first is None:
+        if file is not None:
+            raise UserError(f"--file: {file} holds no text")
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
     has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first))
     waiting = chain([first], given)
@@ -117,9 +119,9 @@ def read_lines(file: str | None) -> Iterator[str]:
     """The lines of a file, or of standard input."""
     place = "standard input" if file is None else f"--file: {file}"
     try:
-        with nullcontext(sys.stdin) if file is None else open_file(file, "rt", encoding="utf-8") as stream:
+        with nullcontext(sys.stdin) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
             yield from (line.rstrip("\n") for line in stream)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, *DAMAGED) as error:
         raise UserError(f"{place} cannot be read as text: {unreadable(error)}") from None
 
 

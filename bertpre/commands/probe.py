@@ -86,7 +86,7 @@ def prepared_data(model: str, is_needed: bool) -> Path | None:
 def read_lines(file: str, option: str) -> list[str]:
     """The lines of a file, with empty ones; raises UserError if no line holds text."""
     try:
-        lines = Path(file).read_text(encoding="utf-8").split("\n")  # splitlines() also cuts within sentences
+        lines = Path(file).read_text(encoding="utf-8-sig").split("\n")  # splitlines() also cuts within sentences
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{option}: {file} cannot be read as text: {unreadable(error)}") from None
     if not any(map(str.strip, lines)):

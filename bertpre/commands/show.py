@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from pydantic.fields import FieldInfo
 
 from bertpre.console import duration
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
+from bertpre.recipe.yaml_core import write_yaml
 from bertpre.run_directory import read_results
 
 # FLOP/s of a GPU's large products in bf16, two thirds to four fifths of the data sheet's, and the share that a training
@@ -35,7 +35,7 @@ def show(recipe: Recipe | None) -> None:
     if results:
         print(f"\n# results in {recipe.output_dir}/results.json")
         short = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.6g}"))
-        print(yaml.safe_dump(short, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+        print(write_yaml(short, default_flow_style=None, width=120))
 
 
 def print_shipped() -> None:

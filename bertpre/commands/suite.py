@@ -26,6 +26,8 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     """
     if recipe.required_finetune.test_fraction:
         raise UserError("finetune.test_fraction: leave it out; GLUE's tasks are measured on their development sets")
+    if recipe.required_finetune.metric is not None:
+        raise UserError("finetune.metric: leave it out; each task of GLUE selects its best epoch by its own metric")
     folder = claim(recipe)
     recipes = {name: task_recipe(recipe, folder, name) for name in recipe.suite.tasks}
     metrics: dict[str, Any] = {}

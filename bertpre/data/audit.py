@@ -189,7 +189,8 @@ def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str
             yield "very long words are unknown: put spaces between words"
     if metrics["repeated_line_share"] > 0.3:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
-    if metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]:
+    is_single = metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]
+    if is_single and "pair_lengths_auc" in metrics:  # there are pairs
         yield (
             f"most documents are a single sentence and have no true next one: set {text_unit} if a document is a "
             f"paragraph or a whole text file, otherwise set {kind}=none"

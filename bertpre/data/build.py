@@ -203,7 +203,7 @@ class StoreBuilder:
         train, validation = (
             [entry for fact in facts for entry in fact["shards"] if entry["split"] == split] for split in SPLITS
         )
-        self.refuse_too_small(train, validation)
+        self.refuse_too_small(train, validation, choice.dropped)
         groups = [*with_two_documents(train), validation]
         entries = [
             group[0] if len(group) == 1 else join_shards(workspace.folder, f"{group[0]['name']}.joined", group)
@@ -306,13 +306,20 @@ class StoreBuilder:
                 )
         return notes
 
-    def refuse_too_small(self, train: list[Entry], validation: list[Entry]) -> None:
-        """Raise UserError where a split has fewer than two documents."""
+    def refuse_too_small(self, train: list[Entry], validation: list[Entry], dropped: dict[str, int]) -> None:
+        """Raise UserError where a split has fewer than two documents; `dropped` are the others, by reason."""
+        kept = num_documents(train) + num_documents(validation)
+        reasons = "".join(f", {count:,} of them dropped as {why}" for why, count in dropped.items() if count)
+        read = f"of {kept + sum(dropped.values()):,} read{reasons}"
         if num_documents(train) < 2:
-            raise UserError(f"{self.sources[0]} leaves fewer than two documents to train on; give more text")
+            unit = "; if it is several documents, text_unit says where one ends" if kept < 2 else ""
+            raise UserError(
+                f"{self.sources[0]} leaves fewer than two documents to train on, {read}; give more text{unit}"
+            )
         if num_documents(validation) < 2:
             reason = (
-                f"{self.sources[0]} leaves fewer than two documents for validation; give more text or a larger share"
+                f"{self.sources[0]} leaves fewer than two documents for validation, {read}; give more text or a larger "
+                "share"
             )
             raise ArgumentError("validation_fraction", reason)
 

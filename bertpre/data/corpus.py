@@ -148,9 +148,12 @@ class Table:
                     raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")
                 if name not in found:
                     where = argument if "." in argument else f"{self.key}.{argument}"
-                    remedy = "" if where.startswith("--") else f"; name one with {where}=..."
+                    remedy = f"name one with {where}=..."
+                    if where.startswith("--"):  # an option of the command line has no keys
+                        where, remedy = self.key, f"rename the one with the texts to {name!r}"
+                    columns_found = ", ".join(repr(each) if each != each.strip() else each for each in found)
                     raise UserError(
-                        f"{where}: {self.path} has no column {name!r}; its columns are {', '.join(found)}{remedy}"
+                        f"{where}: {self.path} has no column {name!r}; its columns are {columns_found}; {remedy}"
                     )
             read = found if self.is_tsv else names
             for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from bertpre.data.sampler import SHARDS_PER_GROUP, Example, PairDataset
 from bertpre.data.store import SPLITS
 from bertpre.data.token_store import TokenStore
-from bertpre.errors import refuse_outside, refuse_unknown
+from bertpre.errors import UserError, refuse_outside, refuse_unknown
 
 Kind = Literal["nsp", "sop", "none"]
 KINDS = ("nsp", "sop", "none")
@@ -32,6 +32,8 @@ class SegmentPairs:
         random_next_prob: float = 0.5,
         seed: int = 0,
     ) -> None:
+        if not isinstance(store, TokenStore):
+            raise UserError(f"store: is {store!r}; open it first: TokenStore(folder)")
         refuse_unknown("split", split, SPLITS)
         refuse_unknown("kind", kind, KINDS)
         refuse_outside("max_length", max_length, SHORTEST)

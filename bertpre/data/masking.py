@@ -215,7 +215,7 @@ class DataCollatorForPretraining:
             raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
         if len(mask_split) != 3 or min(mask_split) < 0 or abs(sum(mask_split) - 1) > 1e-6:
             raise UserError(f"mask_split: {mask_split} are not three fractions that add up to 1")
-        self.label_of_unlabelled = LABEL_OF_UNLABELLED[kind]
+        self.kind, self.label_of_unlabelled = kind, LABEL_OF_UNLABELLED[kind]
         settings = {"masked_lm_prob": masked_lm_prob, "masking": masking, "mask_split": mask_split, "seed": seed}
         self.collator = MaskingCollator.from_tokenizer(tokenizer, max_length, **settings)
 
@@ -225,7 +225,8 @@ class DataCollatorForPretraining:
         input_ids, attention_mask, token_type_ids, labels: (B, S), int64; `labels` are -100 where nothing is predicted.
         next_sentence_label: (B,), 1 for a random or swapped segment, 0 for a true one, -100 for a pair without a label;
         with the kind `none` there is no such entry. If no pair of the batch had a label, each has its true one: the
-        mean over no label would be NaN. Raises UserError for an example longer than max_length.
+        mean over no label would be NaN. Raises UserError for an example longer than max_length, and for `nsp` where no
+        example has a second segment.
         """
         longest = max(len(example.a) + len(example.b) + 2 + bool(len(example.b)) for example in examples)
         if longest > self.collator.max_length:
@@ -234,6 +235,8 @@ class DataCollatorForPretraining:
                 "give dataset and collator the same max_length"
             )
         batch = self.collator(list(examples))
+        if self.kind == "nsp" and not any(len(example.b) for example in examples):
+            raise UserError("kind: the examples have no second segment; give dataset and collator the same kind")
         labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
         batch["labels"] = labels.scatter(1, batch.pop("masked_positions"), batch["labels"])
         label = batch["next_sentence_label"]

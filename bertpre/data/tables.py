@@ -11,6 +11,7 @@ from bertpre.data.formats import open_file
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from datasets import Features
 
 READ_BYTES = 1 << 20
@@ -98,24 +99,40 @@ class CsvFiles:
 
         Raises ValueError, which names the file, where a column is missing or a row has more fields than the header.
         """
-        import pandas as pd
-
-        options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_values": MISSING, "index_col": False}
         for name in self.files:
-            with open_file(name, "rb") as stream, warnings.catch_warnings():
+            for frame in read_csv(name, self.delimiter, batch_size):
+                if missing := set(self.columns or ()).difference(frame.columns):
+                    raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+                chosen = frame[self.columns or list(frame.columns)].astype(object)
+                if len(chosen):
+                    yield chosen.where(chosen.notna(), None).to_dict("list")
+
+
+def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
+    """A file's rows, some at a time; raises ValueError where one has more fields than the header."""
+    import pandas as pd
+
+    options: dict[str, Any] = {
+        "dtype": str,
+        "keep_default_na": False,
+        "na_values": MISSING,
+        "index_col": False,
+        "skipinitialspace": True,
+    }
+    with open_file(name, "rb") as stream, pd.read_csv(stream, sep=delimiter, chunksize=rows, **options) as frames:
+        while True:
+            with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header's would be dropped
                 try:
-                    for frame in pd.read_csv(stream, sep=self.delimiter, chunksize=batch_size, **options):
-                        if missing := set(self.columns or ()).difference(frame.columns):
-                            raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
-                        chosen = frame[self.columns or list(frame.columns)].astype(object)
-                        if len(chosen):
-                            yield chosen.where(chosen.notna(), None).to_dict("list")
+                    frame = next(frames, None)
                 except pd.errors.ParserWarning:
                     raise ValueError(
-                        f"{name} has rows with more fields than its header: put texts that contain {self.delimiter!r} "
-                        "in quotes, and name every column"
+                        f"{name} has rows with more fields than its header: put texts that contain {delimiter!r} in "
+                        "quotes, and name every column"
                     ) from None
+            if frame is None:
+                return
+            yield frame
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertpre.data.corpus import Document, TextSource, read_documents
-from bertpre.errors import UserError, refuse_unknown
+from bertpre.errors import UserError, refuse_outside, refuse_unknown
 
 
 def read_texts(
@@ -27,6 +27,8 @@ def read_texts(
     file. Raises UserError where the source, split or column does not exist or cannot be read.
     """
     refuse_unknown("text_unit", text_unit, ("line", "paragraph", "document"))
+    if limit is not None:
+        refuse_outside("limit", limit, 1)
     if isinstance(source, Mapping):
         raise UserError(f"source: holds several splits, give one of them: {', '.join(map(str, source))}")
     if isinstance(source, str | os.PathLike):

@@ -107,6 +107,8 @@ def learn_tokenizer(
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+    if isinstance(texts, str):
+        raise UserError("texts: is a single string; give an iterable of strings, or read_texts(path)")
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()
@@ -114,6 +116,8 @@ def learn_tokenizer(
     with TemporaryDirectory() as folder:
         file = Path(folder) / "texts.txt"
         found = write_texts(iter(texts), file, every)
+        if not found.counts:
+            raise UserError("texts: there is no text to learn a vocabulary from")
         if lowercase and strip_accents is None and found.has_letters_as_marks:
             strip_accents = False
         learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)

@@ -10,6 +10,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 
+from bertpre.console import console
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
 from bertpre.files import refuse_unknown_model
@@ -138,6 +139,18 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
     )
     refuse_unfit(source, model, tokenizer, recipe.required_finetune)
     return eager_on_cpu(model), tokenizer
+
+
+def can_start_at_random(recipe: Recipe, stage: str) -> bool:
+    """Whether there is a tokenizer for the recipe's model with random weights; says so where there is none."""
+    own = Path(recipe.output_dir) / "tokenizer"
+    if own.exists() or recipe.tokenizer.path is not None:
+        return True
+    console.say(
+        f"{stage}: the network without pretraining is left out, because {own} does not exist; `bertpre prepare` makes "
+        "it, or set tokenizer.path to a run directory or folder with a tokenizer"
+    )
+    return False
 
 
 def random_start(recipe: Recipe, task: Task) -> "Loaded":

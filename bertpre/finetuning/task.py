@@ -61,12 +61,9 @@ class Task:
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The sum of a batch's losses, in nats; in a regression, of squared errors in units of `scale`."""
         if self.kind == "regression":
-            wanted = ((labels - self.center) / self.scale).to(
-                logits.dtype
-            )  # labels are in fp64: a large one may differ
-            return F.mse_loss(
-                logits.squeeze(-1), wanted, reduction="sum"
-            )  # from its neighbours by less than fp32 shows
+            # Labels are in fp64: a large one may differ from its neighbours by less than fp32 shows.
+            wanted = ((labels - self.center) / self.scale).to(logits.dtype)
+            return F.mse_loss(logits.squeeze(-1), wanted, reduction="sum")
         if self.kind == "multi_label":
             return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1).sum()
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
@@ -156,6 +153,7 @@ class TaskObjective:
 
     def __init__(self, task: Task) -> None:
         self.has_accuracy = task.kind in ("classification", "tokens")
+        self.unit = task.scale**2 if task.kind == "regression" else 1.0  # so that the loss is as in validation
         self.metric_names: tuple[str, ...] = ("loss", "accuracy") if self.has_accuracy else ("loss",)
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -167,7 +165,7 @@ class TaskObjective:
 
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """This batch's share of the loss and the accuracy (fraction) over `counts` labels."""
-        measured = {"loss": outputs.loss.detach()}
+        measured = {"loss": outputs.loss.detach() * self.unit}
         if self.has_accuracy:
             labels = batch["labels"]
             labels = labels.argmax(-1) if labels.is_floating_point() else labels

@@ -252,7 +252,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
     trains_on_cpu = logits.device.type == "cpu" and logits.requires_grad and not torch.compiler.is_compiling()
-    if trains_on_cpu and logits.numel() > CACHED_LOGITS:
+    # In fp16 the gradient would be rounded to 0 before it is multiplied by the loss's scale.
+    if trains_on_cpu and logits.dtype != torch.float16 and logits.numel() > CACHED_LOGITS:
         return CachedCrossEntropy.apply(logits, labels, divide_loss(torch.ones(()), num_items))
     loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
     return divide_loss(loss_sum, num_items)

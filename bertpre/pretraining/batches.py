@@ -104,7 +104,7 @@ class PretrainingData:
 
     def __call__(self, position: Position, progress: float) -> StepBatch:
         """This process's micro-batches of the step that begins at `position`."""
-        number = self.phase_at(progress)
+        number = max(position.phase, self.phase_at(progress))  # a budget's progress may fall a little in a resume
         if number != position.phase:
             position = Position(number, position.epoch + 1)
         phase = self.phases[number]

@@ -144,7 +144,7 @@ def step_log(
         training.log_every,
         [SpikeWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
         Machine(
-            lambda progress: flops[data.phase_at(progress)],
+            flops,
             peak_flops(accelerator.device, dtype),
             training.price_per_hour,
         ),

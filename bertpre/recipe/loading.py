@@ -2,11 +2,9 @@
 
 import difflib
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +15,7 @@ from pydantic.fields import FieldInfo
 from bertpre.errors import UserError
 from bertpre.recipe.paths import follow_move, make_local_paths_absolute
 from bertpre.recipe.schema import Recipe, Section
+from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
 
 TRACES = ("results.json", "manifest.json", "metrics.jsonl", "data.partial", "data/manifest.json")  # what stages leave
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -37,6 +36,7 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
         values = read_yaml(path)
         if is_of_a_run(path, values):
             follow_move(values, path.parent)
+    overrides = [overrides] if isinstance(overrides, str) else overrides
     given = flatten(dict(overrides) | keys) if isinstance(overrides, Mapping) else flatten(keys)
     for override in overrides if isinstance(overrides, Sequence) else ():
         apply_override(values, override)
@@ -100,25 +100,10 @@ def find_recipe(name: str) -> Path:
     )
 
 
-class UniqueKeyLoader(yaml.SafeLoader):
-    """A loader that refuses duplicate keys; PyYAML silently keeps the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys: list[Any] = []
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {str(key)!r} is given twice", key_node.start_mark
-                )
-            keys.append(key)
-        return super().construct_mapping(node, deep)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping from a file."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeyLoader)
+        values = read_yaml_text(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(values, dict):
@@ -132,12 +117,12 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
     try:
-        value = yaml.safe_load(text)
+        value = read_yaml_text(text)
     except yaml.YAMLError:
         value = text
-    is_quoted = text.lstrip()[:1] in ("'", '"')
+    is_quoted = text.lstrip()[:1] in ("'", '"', "[")
     if value is not None and not is_quoted and re.sub(r"\.\d+", "", key) in TEXT_KEYS:
-        value = text.strip()  # in YAML, "Issue #" would lose its end and 2026-11-28 be a date
+        value = text.strip()  # in YAML, "Issue #" would lose its end and 2026 be a number
     set_key(values, key, value)
 
 
@@ -145,11 +130,12 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
     """Set one dotted key in place; a number selects from a list (`training.phases.0.max_length`)."""
     *parents, last = key.split(".")
     target: Any = values
-    for part in parents:
+    for place, part in enumerate(parents, start=1):
         if isinstance(target, list) and part.isdigit() and int(part) < len(target):
             target = target[int(part)]
         elif isinstance(target, dict):
-            target[part] = {} if target.get(part) is None else target[part]
+            if target.get(part) is None:
+                target[part] = default_list(".".join(parents[:place])) if ([*parents, last][place]).isdigit() else {}
             target = target[part]
         else:
             raise UserError(f"{key}: {part!r} is not a section")
@@ -159,6 +145,15 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
         target[last] = value
     else:
         raise UserError(f"{key}: {'.'.join(parents)!r} has no keys")
+
+
+def default_list(key: str) -> Any:
+    """What a key holds by default if that is a list, so that one of its entries can be changed; else no keys."""
+    field = FIELDS.get(key)
+    default = field.get_default(call_default_factory=True) if field is not None else None
+    if not isinstance(default, list | tuple):
+        return {}
+    return [entry.model_dump() if isinstance(entry, Section) else entry for entry in default]
 
 
 def explain(error: ValidationError) -> Iterator[str]:
@@ -186,7 +181,7 @@ def explain(error: ValidationError) -> Iterator[str]:
         else:
             value = mistake["input"]
             given = "" if isinstance(value, dict) else f" (given: {value!r})"
-            hint = "; put it in quotes" if isinstance(value, bool | date) and "string" in mistake["type"] else ""
+            hint = "; put it in quotes" if isinstance(value, bool | int | float) and "string" in mistake["type"] else ""
             yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}{hint}"
 
 
@@ -211,12 +206,13 @@ def type_parts(annotation: Any) -> Iterator[Any]:
         yield from type_parts(part)
 
 
-TEXT_KEYS = {key for key, field in fields(Recipe) if field.annotation in (str, str | None)}
+FIELDS = dict(fields(Recipe))
+TEXT_KEYS = {key for key, field in FIELDS.items() if str in (field.annotation, *get_args(field.annotation))}
 
 
 def to_yaml(recipe: Recipe) -> str:
     """The resolved recipe, every default written out; loads again unchanged."""
-    return yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True, width=math.inf)
+    return write_yaml(recipe.model_dump())
 
 
 def json_schema() -> str:

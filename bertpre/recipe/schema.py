@@ -407,6 +407,8 @@ class Finetune(Section):
         for key, value in (("label_smoothing", self.label_smoothing), ("class_weights", self.class_weights)):
             if value and self.task not in ("classification", "tokens"):
                 raise ValueError(f"{key}: is for classification and tokens, not for {self.task}")
+        if self.label_names and self.task == "regression":
+            raise ValueError("label_names: a regression has no classes")
         if isinstance(self.label_column, list) and self.task != "multi_label":
             raise ValueError("label_column: a list of columns is for the task multi_label")
         if isinstance(self.label_column, list) and self.label_names not in (None, self.label_column):

@@ -4,12 +4,14 @@ import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 40
 MOST_POINTS = 300  # of a curve; a longer one is averaged in groups
 HEAT_LEVELS = 12
 Point = tuple[float, float]
+Format = Callable[..., str]  # of a value and the number of its digits
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def line_chart(
     curves: Sequence[Curve],
     x_label: str,
     levels: dict[str, float] | None = None,
-    y_format: Callable[[float], str] | None = None,
+    y_format: Format | None = None,
     note: str = "",
     is_log: bool = False,
     diagonal: str = "",
@@ -57,7 +59,7 @@ def line_chart(
 
     `is_log` is the scale of x, and `diagonal` names a line y = x.
     """
-    form, levels = y_format or number, levels or {}
+    levels = levels or {}
     shown = [
         (curve.color or place % 6 + 1, curve, points)
         for place, curve in enumerate(curves)
@@ -68,7 +70,8 @@ def line_chart(
     xs = [x for _, _, points in shown for x, _ in points]
     x_axis = Axis(*(log_spread(xs) if is_log else spread(xs, 0.0)), LEFT, WIDTH - RIGHT, is_log)
     beside = [*levels.values(), *((x_axis.low, x_axis.high) if diagonal else ())]
-    y_axis = Axis(*y_range(shown, beside, form is percent), HEIGHT - BOTTOM, TOP)
+    y_axis = Axis(*y_range(shown, beside, y_format is percent), HEIGHT - BOTTOM, TOP)
+    form = precise(y_format or number, ticks(y_axis.low, y_axis.high, 5))
     parts = [frame(x_axis, y_axis, x_label, form)]
     for place, value in enumerate(levels.values()):
         y = y_axis(value)
@@ -141,8 +144,9 @@ def frame(x_axis: Axis, y_axis: Axis, x_label: str, form: Callable[[float], str]
         parts.append(f"<path class=grid d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>")
         parts.append(f"<text x={LEFT - 6} y={y + 4:.1f} text-anchor=end>{form(value)}</text>")
     places = log_ticks(x_axis.low, x_axis.high) if x_axis.is_log else ticks(x_axis.low, x_axis.high, 5)
+    x_form = precise(number, places)
     for value in places:
-        parts.append(f"<text x={x_axis(value):.1f} y={bottom + 16} text-anchor=middle>{number(value)}</text>")
+        parts.append(f"<text x={x_axis(value):.1f} y={bottom + 16} text-anchor=middle>{x_form(value)}</text>")
     parts.append(f"<path class=axis d='M{LEFT} {bottom}H{WIDTH - RIGHT}'/>")
     middle = (LEFT + WIDTH - RIGHT) / 2
     return "".join(parts) + f"<text x={middle:.0f} y={HEIGHT - 6} text-anchor=middle>{html.escape(x_label)}</text>"
@@ -248,24 +252,34 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten from `low` to `high`; powers alone over more than two decades."""
+    """1, 2 and 5 times powers of ten from `low` to `high`; powers alone over more than two decades; else the middle."""
     sizes = (1,) if high / low > 100 else (1, 2, 5)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [size * 10.0**power for power in powers for size in sizes if low <= size * 10.0**power <= high]
+    found = [size * 10.0**power for power in powers for size in sizes if low <= size * 10.0**power <= high]
+    return found or [math.sqrt(low * high)]
 
 
-def number(value: float) -> str:
-    """A number as short as its size allows: 12 k, 3.4 M, 0.003, 2e-5."""
-    size = abs(value)
+def precise(form: Format, values: Sequence[float]) -> Callable[[float], str]:
+    """The format with as few digits as tell these values apart."""
+    for digits in range(3, 10):
+        chosen = partial(form, digits=digits)
+        if len({chosen(value) for value in values}) == len(values):
+            break
+    return chosen
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as short as its size and `digits` allow: 12 k, 3.4 M, 0.003, 2e-5."""
+    size = abs(float(f"{value:.{digits}g}"))
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= unit * (10 if name == "k" else 1):
-            return f"{value / unit:.3g} {name}"
+            return f"{value / unit:.{digits}g} {name}"
     if 0 < size < 0.001:
-        digits, _, power = f"{value:.1e}".partition("e")
-        return f"{digits.removesuffix('.0')}e{int(power)}"
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"
+        mantissa, _, power = f"{value:.{digits - 2}e}".partition("e")
+        return f"{mantissa.removesuffix('.0')}e{int(power)}"
+    return f"{value:,.{digits - 3}f}" if size >= 1000 else f"{value:.{digits + 1}g}"
 
 
-def percent(value: float) -> str:
+def percent(value: float, digits: int = 3) -> str:
     """A fraction as a percentage."""
-    return f"{value * 100:.3g} %"
+    return f"{value * 100:.{digits}g} %"

@@ -149,8 +149,8 @@ def glue(measured: dict[str, Any]) -> str:
 
 
 def label_chart(points: list[dict[str, Any]]) -> str:
-    """Test accuracy over the number of labels, with the standard deviation over seeds."""
-    curves = []
+    """Test accuracy over the number of labels, with the standard deviation over several seeds."""
+    curves, has_spread = [], any(len(point["accuracy"]["values"]) > 1 for point in points)
     for init in dict.fromkeys(point["init"] for point in points):
         chosen = sorted((point for point in points if point["init"] == init), key=lambda point: point["examples"])
         accuracy = [point["accuracy"] for point in chosen]
@@ -159,13 +159,8 @@ def label_chart(points: list[dict[str, Any]]) -> str:
                 "no pretraining" if init == "random" else init,
                 [(point["examples"], each["mean"]) for point, each in zip(chosen, accuracy, strict=True)],
                 marks=True,
-                errors=tuple(each["std"] for each in accuracy),
+                errors=tuple(each["std"] for each in accuracy) if has_spread else (),
             )
         )
-    return grid(
-        [
-            line_chart(
-                "Test accuracy", curves, "labelled texts", y_format=percent, is_log=True, note="± 1 std over seeds"
-            )
-        ]
-    )
+    note = "± 1 std over seeds" if has_spread else ""
+    return grid([line_chart("Test accuracy", curves, "labelled texts", y_format=percent, is_log=True, note=note)])

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bertpre.console import duration
 from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Recipe, Source, to_yaml
 from bertpre.recipe.paths import NAMES
+from bertpre.recipe.yaml_core import write_yaml
 from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.picture import pretraining_png
@@ -160,7 +159,7 @@ def model_card(
         "Citation": CITATION,
         "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(public)}```\n\n</details>",
     }
-    parts = [f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n", f"# {name}\n"]
+    parts = [f"---\n{write_yaml(head)}---\n", f"# {name}\n"]
     parts.append(f"{what_it_is(recipe, results, model_type, is_onnx)}\n")
     parts += [f"## {title}\n\n{text.strip()}\n" for title, text in sections.items() if text]
     return "\n".join(parts)
@@ -295,8 +294,6 @@ def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -
     if not stages:
         return ""
     lines = ["- Time: " + ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items()) + "."]
-    if "finetune" in stages and "seeds" in results["finetune"]:
-        return lines[0]  # the time may be that of one seed: what all of them took is not known
     trained = {name: seconds / 3600 for name, seconds in stages.items() if name in ("pretrain", "finetune")}
     named = " and ".join(trained)
     if not trained:
@@ -427,9 +424,7 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
     start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
     objectives = OBJECTIVES[recipe.pairs.kind]
     if causal := sum(phase.share for phase in recipe.training.phases if phase.objective == "causal"):
-        objectives = (
-            f"causal language modelling for {causal:.0%} of the steps or tokens, then masked language modelling"
-        )
+        objectives = f"causal language modelling for {causal:.0%} of the training, then masked language modelling"
     return f"An encoder pretrained {start} by bertpre, with {objectives}: {kind}\n\nSize: {size}."
 
 

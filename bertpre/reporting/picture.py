@@ -2,12 +2,22 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertpre.reporting.curves import REFERENCES, SPLITS, of_stage, points, token_unit
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def pretraining_png(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> bytes:
+    """The curves as a PNG."""
+    buffer = io.BytesIO()
+    pretraining_figure(rows, results).savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def pretraining_figure(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> "Figure":
     """MLM loss with its references, and NSP, SOP or else MLM accuracy, over tokens seen."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
@@ -33,6 +43,4 @@ def pretraining_png(rows: Sequence[dict[str, Any]], results: dict[str, Any]) -> 
     right.set(xlabel=label, title=f"{kind.upper()} accuracy")
     left.legend()
     right.legend()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    return figure

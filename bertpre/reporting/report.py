@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import duration, program
+from bertpre.console import duration, interval_text, program, spread_text
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.attention_maps import attention_section
@@ -178,17 +178,15 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
     """The main metrics on the test split."""
     rows = []
     units = f"{measured['words']:,} test words" if "words" in measured else f"{measured['examples']:,} test texts"
-    for name in dict.fromkeys(name for names in METRICS.values() for name in names if name in measured):
-        if name == "loss":
-            continue
+    shown = dict.fromkeys((*(name for names in METRICS.values() for name in names), "f1_macro", "rmse", "mae"))
+    for name in (name for name in shown if name in measured and name != "loss"):
         form, of = (".2%", f" of {units}") if name == "accuracy" else (".4f", "")
         text = f"{measured[name]:{form}}{of}"
         if name in measured["intervals"]:
-            low, high = measured["intervals"][name]
-            text += f"; 95 % CI {low:{form}}{'-' if low >= 0 else ' to '}{high:{form}}"
-        if "seeds" in measured:
+            text += f"; {interval_text(measured['intervals'][name], form)}"
+        if name in measured.get("seeds", {}):
             over = measured["seeds"][name]
-            text += f"; over {len(over['values'])} seeds {over['mean']:.4f} ± {over['std']:.4f}"
+            text += f"; over {len(over['values'])} seeds {spread_text(over)}"
         if name == "accuracy" and "bag_of_words" in measured:
             accuracy = measured["bag_of_words"]["accuracy"]
             text += f"; bag of words with logistic regression on the same examples: {accuracy:.2%}"

@@ -3,11 +3,12 @@
 import math
 from typing import Any
 
-from bertpre.console import duration
+from bertpre.console import duration, interval_text
 from bertpre.recipe import METRICS
 from bertpre.reporting.charts import gauge, number
 from bertpre.reporting.page import tile
 
+MOST_SAID = 20.0  # nats; a training that diverged has a perplexity that says nothing, or none
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
 
 
@@ -34,18 +35,14 @@ def pretraining_tiles(results: dict[str, Any]) -> list[str]:
         return []
     validation = trained["validation"]
     found = [loss_tile(validation["mlm_loss"], trained.get("context_free_loss"))]
-    found.append(
-        tile(
-            "MLM accuracy", f"{validation['mlm_accuracy']:.1%}",
-            f"of the masked tokens; perplexity {math.exp(validation['mlm_loss']):,.1f}",
-            gauge(validation["mlm_accuracy"], 1.0),
-        )
-    )  # fmt: skip
+    loss, accuracy = validation["mlm_loss"], validation["mlm_accuracy"]
+    perplexity = f"; perplexity {math.exp(loss):,.1f}" if loss < MOST_SAID else ""
+    found.append(tile("MLM accuracy", f"{accuracy:.1%}", f"of the masked tokens{perplexity}", gauge(accuracy, 1.0)))
     name = results.get("prepare", {}).get("pairs_kind", "nsp")
     if name == "none" or "nsp_accuracy" not in validation or not validation.get("nsp_pairs", 1):
         return found
     majority, interval = validation.get("nsp_majority_share"), validation.get("nsp_interval")
-    note = [f"95 % CI {interval[0]:.1%}-{interval[1]:.1%}"] if interval else []
+    note = [interval_text(interval, ".1%")] if interval else []
     note += [f"majority class {majority:.1%}"] if majority else []
     accuracy = validation["nsp_accuracy"]
     found.append(
@@ -69,18 +66,17 @@ def score_tile(results: dict[str, Any], kind: str) -> str:
     measured, name = results["evaluate"], METRICS[kind][0]
     value, interval, best = measured[name], measured.get("intervals", {}).get(name), best_baseline(results, name)
     is_share = name == "accuracy"
-    form = "{:.1%}" if is_share else "{:.3f}"
+    form = ".1%" if is_share else ".3f"
     note = []
     if interval:
-        low, high = (form.format(end) for end in interval)
-        note.append(f"95 % CI {low}{'-' if interval[0] >= 0 else ' to '}{high}")
+        note.append(interval_text(interval, form))
     if best is not None:
         ahead = value - best[1]
         much = f"{100 * abs(ahead):.1f} points" if is_share else f"{abs(ahead):.3f}"
-        note.append(f"{much} {'above' if ahead >= 0 else 'below'} {best[0]} ({form.format(best[1])})")
+        note.append(f"{much} {'above' if ahead >= 0 else 'below'} {best[0]} ({best[1]:{form}})")
     reference = best[1] if best is not None else None
     picture = gauge(value, 1.0, reference, interval) if value >= 0 else ""
-    return tile(f"Test {name}", form.format(value), "; ".join(note), picture)
+    return tile(f"Test {name}", f"{value:{form}}", "; ".join(note), picture)
 
 
 def best_baseline(results: dict[str, Any], name: str) -> tuple[str, float] | None:

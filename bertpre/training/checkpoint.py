@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 FILES = ("model.safetensors", "optimizer.safetensors")
 MEMORY = "memory.safetensors"
 SKIPPED = "skipped.json"
+PARTIAL = ".partial"  # the end of the name of a checkpoint that is being written or removed
 ROOM = 2  # times the size of a snapshot: the free memory that it needs
 
 Stamps = list[tuple[str, int, int]]  # of a checkpoint's files: name, size, time of the last change
@@ -111,8 +112,9 @@ def write_checkpoint(place: Checkpoints, tensors: Tensors, state: dict[str, Any]
     """Write a checkpoint beside its place and publish it by renaming; then remove what is outdated."""
     folder, step = place.folder, state["step"]
     target = folder / f"step-{step:08d}"
-    partial = folder / f"{target.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = folder / f"{target.name}{PARTIAL}"
+    for left in folder.glob(f"*{PARTIAL}"):  # by a kill
+        shutil.rmtree(left, ignore_errors=True)
     try:
         write_files(partial, tensors, state)
         if target.exists():  # damaged, and its step was trained again
@@ -127,7 +129,15 @@ def write_checkpoint(place: Checkpoints, tensors: Tensors, state: dict[str, Any]
         ) from None
     place.checked[target] = stamps(target), True
     for old in outdated(place, target):
-        shutil.rmtree(old)
+        remove(old)
+
+
+def remove(checkpoint: Path) -> None:
+    """Remove a checkpoint that is no longer needed; what cannot be removed now is not one, and goes with the next."""
+    doomed = checkpoint.with_name(checkpoint.name + PARTIAL)
+    with suppress(OSError):
+        checkpoint.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def write_files(partial: Path, tensors: Tensors, state: dict[str, Any]) -> None:

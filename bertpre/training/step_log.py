@@ -1,6 +1,6 @@
 """The training's log: what steps measure, and their means in one line every so many steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ class Watch(Protocol):
 class Machine:
     """What a log line compares the speed with."""
 
-    flops_per_token: Callable[[float], float] | None = None  # at a progress, 0 to 1, as rows may get longer
+    flops_per_token: Sequence[float] = ()  # in each phase, as rows may get longer
     peak_flops: float | None = None  # FLOP/s of one process's device
     price_per_hour: float | None = None
 
@@ -110,7 +110,14 @@ class StepLog:
             self.interval.sums[name] = torch.tensor(mine, device=accelerator.device)
 
     def write(
-        self, step: int, tokens: int, now: float, progress: float, seconds_left: float, accelerator: Accelerator
+        self,
+        step: int,
+        tokens: int,
+        now: float,
+        progress: float,
+        seconds_left: float,
+        accelerator: Accelerator,
+        phase: int = 0,
     ) -> None:
         """Log the means since the last line; the one place where the loop waits for the device.
 
@@ -120,18 +127,16 @@ class StepLog:
         if not interval.updates:
             return
         metrics: dict[str, float] = {name: value / interval.updates for name, value in self.sums(accelerator).items()}
-        seconds = now - interval.start
-        tokens_per_second = (tokens - interval.tokens) / seconds
-        metrics |= {
-            "tokens": tokens,
-            "learning_rate": self.learning_rate,
-            "grad_norm": float(self.grad_norm),
-            "tokens_per_second": tokens_per_second,
-            "data_wait_fraction": interval.wait_seconds / seconds,
-        }
+        metrics |= {"tokens": tokens, "learning_rate": self.learning_rate, "grad_norm": float(self.grad_norm)}
+        if read := tokens - interval.tokens:  # none where a run resumed just before its line
+            seconds = now - interval.start
+            metrics["tokens_per_second"] = read / seconds
+            metrics |= self.against_machine(read / seconds, phase, accelerator.num_processes)
+            metrics["data_wait_fraction"] = interval.wait_seconds / seconds
         if interval.skipped:
             metrics["skipped_steps"] = interval.skipped
-        metrics |= self.against_machine(tokens_per_second, now, progress, accelerator.num_processes)
+        if self.machine.price_per_hour:
+            metrics["cost"] = self.machine.price_per_hour * now / 3600
         metrics |= {"peak_memory_mb": peak_memory_mb(accelerator.device), "elapsed_seconds": now}
         metrics["seconds_left"] = seconds_left
         self.logged = metrics
@@ -155,14 +160,10 @@ class StepLog:
                 metrics["loss"] = float(interval.sums["loss"]) / interval.updates
         self.output.draw(step, metrics | {"seconds_left": seconds_left}, progress)
 
-    def against_machine(
-        self, tokens_per_second: float, now: float, progress: float, num_processes: int
-    ) -> dict[str, float]:
-        """The share of the devices' peak FLOP/s that is used, and the cost so far, where they are known."""
-        machine, metrics = self.machine, {}
-        if machine.peak_flops and machine.flops_per_token:
-            peak = machine.peak_flops * num_processes
-            metrics["flops_utilization"] = tokens_per_second * machine.flops_per_token(progress) / peak
-        if machine.price_per_hour:
-            metrics["cost"] = machine.price_per_hour * now / 3600
-        return metrics
+    def against_machine(self, tokens_per_second: float, phase: int, num_processes: int) -> dict[str, float]:
+        """The share of the devices' peak FLOP/s that is used in this phase, where it is known."""
+        machine = self.machine
+        if not (machine.peak_flops and machine.flops_per_token):
+            return {}
+        peak = machine.peak_flops * num_processes
+        return {"flops_utilization": tokens_per_second * machine.flops_per_token[phase] / peak}

@@ -195,7 +195,8 @@ class Trainer:
         self.progress = Progress(state["step"], state["tokens"], position, state["metrics"])
         self.training_step.guard.restore(state)
         self.log.restore(state["log"], self.clock.now(), state["tokens"], self.accelerator)
-        self.log.output.forget_after(state["step"], state["metrics"].get("step", -1))
+        has_open_line = bool(state["log"]["steps"])  # a line of this step, at the end of a phase, is a later one
+        self.log.output.forget_after(state["step"] - has_open_line, state["metrics"].get("step", -1))
         return state
 
     # ---- batches -----------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ class Trainer:
     def write_log(self) -> None:
         """Write the means since the last log line."""
         self.check_gradients()
-        self.log.write(*self.state_of_time(), self.accelerator)
+        self.log.write(*self.state_of_time(), self.accelerator, self.progress.position.phase)
 
     def state_of_time(self) -> tuple[int, int, float, float, float]:
         """Steps, tokens and seconds so far, the share that is done, and the seconds that the rest takes."""
@@ -309,7 +310,8 @@ class Trainer:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The last evaluation and the last checkpoint; the learning rate has reached its end."""
+        """The last log line, evaluation and checkpoint; the learning rate has reached its end."""
+        self.write_log()
         self.log.learning_rate = set_learning_rate(self.training_step.optimizers, self.lr_at(1.0))
         if self.progress.metrics.get("step") != self.progress.step:
             self.evaluate()

@@ -60,7 +60,9 @@ def test_identical_texts_are_one_document_and_too_few(
     prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert prepare(REVIEWS[:1] * 100) == 2
-    assert "leaves fewer than two documents" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "leaves fewer than two documents to train on, of 100 read, 99 of them dropped as duplicate;" in error
+    assert "text_unit says where one ends" in error
     assert not (tmp_path / "run" / "data").exists()
 
 

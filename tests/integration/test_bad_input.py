@@ -1,5 +1,6 @@
 """A user's mistake is one message that names the key or the file, exit status 2, and nothing lost."""
 
+import gzip
 import os
 import re
 import shlex
@@ -61,6 +62,7 @@ def write_texts(folder: Path) -> None:
     """Corpora, none of which can be prepared."""
     (folder / "empty.txt").write_text("")
     (folder / "blank.txt").write_text("\n \n\n")
+    (folder / "cut.txt.gz").write_bytes(gzip.compress(b"A film. " * 999)[:30])
     (folder / "one.txt").write_text("The only document there is. It has two sentences.\n")
     (folder / "latin-1.txt").write_bytes("Am\xe9lie is a film.\n".encode("latin-1") * 30)
     (folder / "binary.txt").write_bytes(bytes(range(256)) * 9)
@@ -250,8 +252,9 @@ CASES = {
     "predict run ''": "TEXT '' has no text in it",
     "predict run 'A film.' '<br />'": "TEXT '<br />' has no text in it",
     "predict run --file none.txt": "--file",
-    "predict run --file empty.txt": "--file",
-    "predict run --file columns.csv": "columns.csv has no column 'text'; its columns are body, stars",
+    "predict run --file empty.txt": "--file: empty.txt holds no text",
+    "predict run --file cut.txt.gz": "--file: cut.txt.gz cannot be read as text: Compressed file ended",
+    "predict run --file columns.csv": "its columns are body, stars; rename the one with the texts to 'text'",
     "predict run --file semicolon.csv": "semicolon.csv separates its columns by ';'",
     "predict run --file latin-1.txt": "--file: latin-1.txt cannot be read as text",
     "predict run hi --file good.csv": "--file good.csv: give texts as arguments or a file, not both",

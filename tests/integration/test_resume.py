@@ -124,9 +124,24 @@ def test_a_run_with_a_causal_phase_resumes_bit_identically(
     assert_same_run(tmp_path / "resumed", tmp_path / "whole")
     rows = read_metrics(tmp_path / "whole", "pretrain", "train")
     names = [(row["step"], "clm_loss" if "clm_loss" in row else "mlm_loss") for row in rows]
-    assert names == [(4, "clm_loss"), (6, "clm_loss"), (8, "mlm_loss")]  # a line ends with its phase
+    assert names == [(4, "clm_loss"), (6, "clm_loss"), (8, "mlm_loss"), (10, "mlm_loss")]  # a line ends with its phase
     assert not any({"clm_loss", "mlm_loss"} <= row.keys() for row in rows)
     assert all("mlm_loss" in row for row in read_metrics(tmp_path / "whole", "pretrain", "validation"))
+
+
+def test_a_run_killed_after_a_phase_ended_has_each_log_line_once(tiny_modern_run: Path, tmp_path: Path) -> None:
+    """Killed after step 8; the checkpoint of step 6 is older than the line about that step, where a phase ends."""
+    phases = "[{share: 0.6, max_length: 32, objective: causal}, {share: 0.4, max_length: 32}]"
+    settings = ["pairs.kind=none", f"training.phases={phases}", "training.log_every=4", "checkpoint.every=6"]
+    recipe = load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={tmp_path / 'run'}", *settings])
+    prepare(recipe)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(recipe, at_step(8, lambda: 1 / 0))
+    assert [row["step"] for row in read_metrics(tmp_path / "run", "pretrain", "train")] == [4, 6, 8]
+    pretrain(recipe)
+    rows = read_metrics(tmp_path / "run", "pretrain", "train")
+    assert [row["step"] for row in rows] == [4, 6, 8, 10]
+    assert not any(row.get("tokens_per_second") == 0 for row in rows)
 
 
 def test_a_damaged_newest_checkpoint_costs_only_steps(

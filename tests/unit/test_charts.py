@@ -16,6 +16,7 @@ from bertpre.reporting.charts import (
     WIDTH,
     Axis,
     Curve,
+    Format,
     bar_chart,
     gauge,
     heat_map,
@@ -23,6 +24,7 @@ from bertpre.reporting.charts import (
     log_ticks,
     number,
     percent,
+    precise,
     thinned,
     ticks,
 )
@@ -67,12 +69,37 @@ def test_ticks_are_round_and_inside() -> None:
     assert ticks(0.43, 0.58, 5) == [0.45, 0.5, 0.55]
     assert log_ticks(90, 2500) == [100, 200, 500, 1000, 2000]
     assert log_ticks(0.5, 5000) == [1, 10, 100, 1000]
+    assert log_ticks(250, 360) == [300]
     assert Axis(10, 1000, 0, 100, is_log=True)(100) == pytest.approx(50)
 
 
 def test_numbers_are_short() -> None:
     values = {0: "0", 0.25: "0.25", 1500: "1,500", 12_000: "12 k", 3_400_000: "3.4 M", 2e-5: "2e-5", 4.0: "4"}
     assert {value: number(value) for value in values} == values
+    assert [number(value) for value in (999_600, 999_400, 9_999_000)] == ["1 M", "999 k", "10 M"]
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "shown"),
+    [
+        (number, (3.3312, 3.3314), ["3.3312", "3.3314"]),
+        (number, (41_234, 41_236), ["41.23 k", "41.24 k"]),
+        (number, (3.0, 3.5), ["3", "3.5"]),
+        (number, (1000.0, 1000.5), ["1,000.0", "1,000.5"]),
+        (percent, (0.9985, 0.999, 0.9995), ["99.85 %", "99.9 %", "99.95 %"]),
+        (percent, (0.5, 0.6), ["50 %", "60 %"]),
+    ],
+)
+def test_ticks_that_lie_close_have_more_digits(form: Format, values: tuple[float, ...], shown: list[str]) -> None:
+    exact = precise(form, values)
+    assert [exact(value) for value in values] == shown
+
+
+def test_a_narrow_chart_says_its_values_with_the_digits_of_its_ticks() -> None:
+    svg = line_chart("accuracy", [Curve("one", [(0, 0.9985), (1, 0.9996)])], "step", y_format=percent)
+    assert "one from 99.85 % to 99.96 %" in svg
+    labels = re.findall(r"text-anchor=end>([^<]+)<", svg)
+    assert len(set(labels)) == len(labels) > 2
 
 
 def test_bars_are_as_high_as_their_values() -> None:

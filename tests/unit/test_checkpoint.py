@@ -231,3 +231,19 @@ def test_weights_are_saved_in_fp32_and_the_tied_one_once(tmp_path: Path) -> None
     assert {value.dtype for value in weights.values()} == {torch.float32}
     state = json.loads((tmp_path / "step-00000001" / "state.json").read_text())
     assert set(state["sha256"]) == {*FILES, "state"}
+
+
+def test_what_a_kill_has_left_is_removed_by_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "step-00000004.partial").mkdir(parents=True)
+    save(tmp_path, 5, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+    def cannot(path: Path, *_: object, **__: object) -> None:
+        """As on a network's file system where another process has a file open."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", cannot)
+        save(tmp_path, 6, keep=1)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000006"]
+    save(tmp_path, 7, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000007"]

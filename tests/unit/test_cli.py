@@ -1,5 +1,6 @@
 """The command line: every row of the table calls what it says, and its help shows examples that parse."""
 
+import errno
 import importlib
 import inspect
 import json
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 import typer
+from safetensors import SafetensorError
 
 from bertpre import cli
 from bertpre.cli import COMMANDS, Command, app, guarded
@@ -55,6 +57,26 @@ def test_the_list_of_commands_shows_each_whole_first_sentence(capsys: pytest.Cap
         assert line.split(maxsplit=1)[1] == command.help.partition(". ")[0].removesuffix(".") + "."
     headings = [line for line in lines if re.fullmatch(r"[A-Z][a-z ]+:", line) and line != "Options:"]
     assert headings == ["Start:", "Data:", "Train:", "Measure:", "Use and share:"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (OSError("100000 requested and 8176 written"), True),  # numpy's
+        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), True),
+        (SafetensorError("Error while deserializing header"), False),
+        (OSError(errno.EACCES, "Permission denied"), False),
+    ],
+)
+def test_a_full_disk_is_one_message(error: Exception, is_full: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: list[str]) -> None:
+        raise error
+
+    with pytest.raises(SystemExit if is_full else type(error)):
+        guarded(fail)
+    assert ("error: the disk is full; make room" in capsys.readouterr().err) == is_full
 
 
 @pytest.mark.parametrize("arguments", [[], *([command.name] for command in COMMANDS)], ids="".join)
@@ -136,6 +158,19 @@ def test_init_writes_a_copy_to_edit(
     assert [line.partition("#")[0] for line in lines if "output_dir" not in line] == [
         line.partition("#")[0] for line in original if "output_dir" not in line
     ]
+
+
+def test_the_commands_in_a_copys_comments_are_for_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in shipped_recipes():
+        assert run_here("init", name, f"mine-{name}.yaml") == 0
+        lines = Path(f"mine-{name}.yaml").read_text().splitlines()
+        commands = [line for line in lines if line.startswith("#   ")]
+        assert not [line for line in commands if re.search(rf"(?<!mine-){name}(?!\.yaml)\b", line)]
+    text = Path("mine-wikipedia-modern.yaml").read_text()
+    assert "bertpre prepare mine-wikipedia-modern.yaml && bertpre pretrain mine-wikipedia-modern.yaml" in text
+    assert "-m bertpre.pretrain mine-wikipedia-modern.yaml" in text
+    assert "bertpre probe runs/mine-words-10m-cpu --pairs" in Path("mine-words-10m-cpu.yaml").read_text()
 
 
 def test_the_copy_of_a_run_has_another_output_directory_and_the_paths_of_now(

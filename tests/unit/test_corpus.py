@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import textwrap
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from bertpre.data import sample
 from bertpre.data.corpus import READERS, Document, open_table, read_documents
 from bertpre.data.formats import advised_unit
 from bertpre.data.sentences import split_sentences
+from bertpre.data.tables import CsvFiles
 from bertpre.errors import UserError
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
@@ -465,3 +467,12 @@ def test_another_text_unit_is_advised_where_it_is_plainly_meant(
     advice = [message for message in caplog.messages if f"set corpus.text_unit={unit} (" in message]
     assert len(advice) == len(caplog.messages) == (unit is not None)
     assert next(iter(read_documents(str(tmp_path), text_unit="document"))) and len(caplog.messages) == len(advice)
+
+
+def test_a_table_that_is_read_in_parts_leaves_the_callers_warnings_alone(tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("text\nfirst\nsecond\n")
+    filters = list(warnings.filters)
+    batches = CsvFiles([str(tmp_path / "two.csv")]).iter(batch_size=1)
+    assert next(batches) == {"text": ["first"]}
+    assert list(warnings.filters) == filters
+    assert list(batches) == [{"text": ["second"]}]

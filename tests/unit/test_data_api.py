@@ -282,6 +282,16 @@ def test_mistakes_name_the_argument(store: TokenStore) -> None:
         (lambda: SegmentPairDataset(store, kind="x"), "kind: 'x' is not one of nsp, sop, none"),  # type: ignore[arg-type]
         (lambda: DataCollatorForPretraining(store.tokenizer, masking="word"), "masking: 'word' is not one of tokens"),  # type: ignore[arg-type]
         (lambda: DataCollatorForPretraining(store.tokenizer, kind="x"), "kind: 'x' is not"),  # type: ignore[arg-type]
+        (
+            lambda: DataCollatorForPretraining(store.tokenizer, LENGTH)(
+                [SegmentPairDataset(store, LENGTH, kind="none")[0]]
+            ),
+            "kind: the examples have no second segment; give dataset and collator the same kind",
+        ),
+        (lambda: SegmentPairDataset(str(store.folder)), "store: is '.*'; open it first: TokenStore"),  # type: ignore[arg-type]
+        (lambda: learn_tokenizer("corpus.txt"), "texts: is a single string"),
+        (lambda: learn_tokenizer([]), "texts: there is no text to learn a vocabulary from"),
+        (lambda: list(read_texts(["a"], limit=0)), "limit: 0 is not at least 1"),
     ):
         with pytest.raises(bertpre.UserError, match=message):
             make()

@@ -58,3 +58,12 @@ def test_logits_of_the_forward_pass_are_left_as_they_are(monkeypatch: pytest.Mon
     before = logits.detach().clone()
     cross_entropy(logits, torch.zeros(ROWS, dtype=torch.long), None).backward()
     assert torch.equal(logits.detach(), before)
+
+
+def test_small_gradients_in_fp16_survive_until_the_loss_is_scaled() -> None:
+    logits = torch.zeros(1, 600, 500, dtype=torch.float16, requires_grad=True)
+    assert logits.numel() > modeling_bertpre.CACHED_LOGITS
+    (cross_entropy(logits, torch.zeros(1, 600, dtype=torch.long), 10**6) * 2.0**16).backward()
+    assert logits.grad is not None
+    expected = torch.full((1, 600, 499), 2.0**16 / 500 / 10**6)
+    torch.testing.assert_close(logits.grad[..., 1:].float(), expected, rtol=0.01, atol=0)

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, differences, flatten, known_keys, load_recipe, seconds, shipped_recipes, to_yaml
+from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
 
 MINIMAL = "output_dir: out\ncorpus: {path: sample}\ntraining: {max_steps: 5}\n"
 
@@ -113,7 +115,9 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("finetune.metric=pearson", "finetune.metric: for classification use one of accuracy, f1, matthews, loss"),
         ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
         ("finetune={path: sample, task: tokens, text_pair_column: b}", "finetune.text_pair_column: is not for"),
-        ("finetune={path: sample, label_names: [no, x]}", "(given: False); put it in quotes"),
+        ("finetune={path: sample, label_names: [false, x]}", "(given: False); put it in quotes"),
+        ("finetune={path: sample, label_names: [1, x]}", "(given: 1); put it in quotes"),
+        ("finetune={path: sample, task: regression, label_names: [a]}", "finetune.label_names: a regression has no"),
         ("finetune={path: sample, label_names: [a, b, a]}", "finetune.label_names: 'a' is there twice"),
         (
             "finetune={path: sample, task: multi_label, label_column: [a, a]}",
@@ -193,13 +197,34 @@ def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, m
         ("corpus.text_column='a b '", "corpus.text_column", "a b "),
         ("output_dir=2026-11-28", "output_dir", "2026-11-28"),
         ("corpus.name=null", "corpus.name", None),
+        ("corpus.name=2026", "corpus.name", "2026"),
+        ("finetune={path: a, label_column: no}", "finetune.label_column", "no"),
+        ("finetune={path: a, label_names: [no, yes]}", "finetune.label_names", ["no", "yes"]),
+        ("seed=010", "seed", 10),
+        ("training.max_tokens=1e9", "training.max_tokens", 10**9),
+        ("tokenizer.lowercase=no", "tokenizer.lowercase", False),
     ],
 )
 def test_an_override_sets_one_key(override: str, key: str, value: object, tmp_path: Path) -> None:
     assert flatten(load(tmp_path, MINIMAL, override).model_dump())[key] == value
 
 
+@pytest.mark.parametrize("column", ["Issue #", "a: b", "2024", "[one, two]"])
+def test_a_label_column_is_text_unless_it_is_a_list(column: str, tmp_path: Path) -> None:
+    is_list = column.startswith("[")
+    task = "multi_label" if is_list else "classification"
+    recipe = load(tmp_path, MINIMAL, f"finetune={{path: a, task: {task}}}", f"finetune.label_column={column}")
+    assert flatten(recipe.model_dump())["finetune.label_column"] == (["one", "two"] if is_list else column)
+
+
+@pytest.mark.parametrize("text", ["010", "1e9", "no", "on", "2026-11-28", "12:30", "=", "<<", "null", "", "1_0", "~"])
+def test_any_text_of_a_recipe_survives_its_file_for_every_reader_of_yaml(text: str) -> None:
+    written = write_yaml({"text": text})
+    assert read_yaml_text(written) == yaml.safe_load(written) == {"text": text}
+
+
 def test_a_number_in_an_override_picks_from_a_list(tmp_path: Path) -> None:
+    assert load(tmp_path, MINIMAL, "training.phases.0.max_length=64").training.phases[0].max_length == 64
     phases = "training.phases=[{share: 0.9}, {share: 0.1}]"
     recipe = load(tmp_path, MINIMAL, phases, "training.phases.1.max_length=64")
     assert [phase.max_length for phase in recipe.training.phases] == [128, 64]

@@ -1,6 +1,7 @@
 """The report and the closing lines show the right numbers, and nothing from a text becomes HTML."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from bertpre.reporting import evaluation, page, report
 from bertpre.reporting.charts import figure
 from bertpre.reporting.comparison import write_comparison
 from bertpre.reporting.corpus import corpus_section
-from bertpre.reporting.curves import pretraining_charts, read_metrics
+from bertpre.reporting.curves import finetuning_charts, machine_charts, pretraining_charts, read_metrics
 from bertpre.reporting.masks import guesses_section, pair
 from bertpre.reporting.page import heat_table, tile
-from bertpre.reporting.picture import pretraining_png
+from bertpre.reporting.picture import pretraining_figure, pretraining_png
 from bertpre.reporting.report import closing_lines, headline_rows, next_lines
 from bertpre.reporting.tiles import best_baseline, score_tile, stage_seconds, tiles
 
@@ -279,10 +280,13 @@ def write_run(folder: Path, found: dict[str, Any], *overrides: str) -> tuple[Pat
     """A run directory that holds results and two rows of metrics."""
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(json.dumps(found))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"stage": "pretrain", "split": "validation", "step": step, "tokens": 10**6 * step, "mlm_loss": 9 - step}
         for step in (0, 1)
     ]
+    rows.append(
+        {"stage": "pretrain", "split": "train", "step": 1, "tokens": 10**6, "tokens_per_second": 500, "grad_norm": 2}
+    )
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder, load_recipe("quickstart", [f"output_dir={folder}", *overrides])
 
@@ -290,7 +294,7 @@ def write_run(folder: Path, found: dict[str, Any], *overrides: str) -> tuple[Pat
 def test_runs_side_by_side(tmp_path: Path) -> None:
     better = results()
     better["pretrain"]["validation"] |= {"mlm_loss": 4.0, "mlm_accuracy": 0.3}
-    better["evaluate"] |= {"accuracy": 0.5, "matthews": 0.1}
+    better["evaluate"] |= {"accuracy": 0.5, "matthews": 0.1, "loss": 0.5}
     worse = results()
     worse["evaluate"]["matthews"] = 0.1
     runs = [write_run(tmp_path / "one", worse), write_run(tmp_path / "two", better, "seed=7")]
@@ -302,6 +306,9 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     assert "MLM accuracy</th><td class='number'>30.0%</td><td class='number'>30.0%" in shown
     assert "seed</th><td>0</td><td>7</td>" in shown and "output_dir</th>" not in shown
     assert "MLM loss by million tokens: one from 9 to 8; two from 9 to 8" in shown
+    assert "nats below the context-free loss</th><td class='number'>1.875</td><td class='number best'>2.125" in shown
+    assert "test loss</th><td class='number'>0.600</td><td class='number best'>0.500" in shown
+    assert "Throughput by million tokens: one from 500 to 500" in shown
 
 
 def test_the_curve_of_several_seeds_is_that_of_the_one_that_was_kept(tmp_path: Path) -> None:
@@ -330,7 +337,18 @@ def test_the_same_recipe_twice_has_no_differences(tmp_path: Path) -> None:
 
 def test_the_curves_are_a_picture_too(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path / "one", results())
-    assert pretraining_png(read_metrics(folder), results()).startswith(b"\x89PNG")
+    rows = [row | {"nsp_accuracy": 0.5 + row["step"] / 10} for row in read_metrics(folder)]
+    assert pretraining_png(rows, results()).startswith(b"\x89PNG")
+    loss, accuracy = pretraining_figure(rows, results()).axes
+    shown = [{line.get_label(): list(line.get_ydata()) for line in axis.get_lines()} for axis in (loss, accuracy)]
+    assert shown[0] == {
+        "training": [],
+        "validation": [9, 8],
+        "context-free loss": [6.125] * 2,
+        "unigram entropy": [6.5] * 2,
+    }
+    assert shown[1] == {"training": [0.6], "validation": [0.5, 0.6], "majority class": [0.6, 0.6]}
+    assert (loss.get_title(), accuracy.get_title()) == ("MLM loss", "NSP accuracy")
 
 
 def test_the_numbers_of_a_regression_are_short() -> None:
@@ -374,3 +392,75 @@ def test_damaged_files_do_not_keep_a_run_from_its_report(tmp_path: Path) -> None
     (folder / "model" / "model.safetensors").write_bytes(b"")
     shown = report.write_report(folder, recipe).read_text()
     assert "The attention cannot be shown: " in shown and "The masked pairs cannot be shown: " in shown
+
+
+def test_a_training_that_diverged_has_a_report(tmp_path: Path) -> None:
+    found = results()
+    for loss in (1e7, math.nan):
+        found["pretrain"]["validation"]["mlm_loss"] = loss
+        (tmp_path / "results.json").write_text(json.dumps(found))
+        assert "perplexity" not in report.write_report(tmp_path, load_recipe("quickstart")).read_text()
+    assert "perplexity 70.1" in tiles(results(), None)
+
+
+def test_the_label_curve_shows_accuracy_by_labels_and_a_deviation_of_several_seeds_only() -> None:
+    points = [
+        {"init": init, "examples": examples, "accuracy": {"mean": mean, "std": 0.01, "values": [mean, mean]}}
+        for init, mean in (("pretrained", 0.8), ("random", 0.6))
+        for examples in (100, 1000)
+    ]
+    shown = evaluation.label_chart(points)
+    assert "pretrained from 80 % to 80 %; no pretraining from 60 % to 60 %" in shown and "± 1 std" in shown
+    assert ">100</text>" in shown and ">1,000</text>" in shown
+    bars = shown.count("class='curve")
+    for point in points:
+        point["accuracy"]["values"] = [point["accuracy"]["mean"]]
+    shown = evaluation.label_chart(points)
+    assert "±" not in shown and shown.count("class='curve") == bars - len(points)
+
+
+def test_the_average_of_glue_stands_below_its_tasks() -> None:
+    found = {"tasks": {"rte": {"accuracy": 0.5}}, "average": 0.625, "average_without_wnli": 0.75}
+    assert [row for row in ("rte", "average", "average without wnli") if f">{row}<" in evaluation.glue(found)] == [
+        "rte",
+        "average",
+        "average without wnli",
+    ]
+
+
+def test_each_chart_shows_its_own_metric() -> None:
+    train = {"stage": "pretrain", "split": "train", "step": 1, "tokens": 10**6}
+    causal = train | {"clm_loss": 5.5, "loss": 5.5}
+    masked = train | {"mlm_loss": 4.5, "mlm_accuracy": 0.25, "nsp_accuracy": 0.625, "loss": 5.0, "tokens": 2 * 10**6}
+    shown = pretraining_charts([causal, masked], results())
+    for said in (
+        "MLM loss by million tokens: training from 4.5 to 4.5",
+        "MLM accuracy by million tokens: training from 25 % to 25 %",
+        "next-token loss by million tokens: training from 5.5 to 5.5",
+        "NSP accuracy by million tokens: training from 62.5 % to 62.5 %",
+    ):
+        assert said in shown
+    machine = train | {"learning_rate": 0.003, "grad_norm": 0.7, "tokens_per_second": 1234}
+    shown = machine_charts([machine], "pretrain")
+    for said in ("learning rate by step: values from 0.003", "gradient norm by step: values from 0.7"):
+        assert said in shown
+    assert "tokens per second by step: values from 1,234" in shown
+    tuned = {"stage": "finetune", "split": "validation", "step": 1, "loss": 0.5, "accuracy": 0.75, "f1": 0.25}
+    shown = finetuning_charts([tuned], "finetune")
+    for said in (
+        "loss by step: validation from 0.5",
+        "accuracy by step: validation from 75 %",
+        "f1 by step: validation from 0.25",
+    ):
+        assert said in shown
+
+
+def test_a_regressions_and_a_multi_label_tasks_further_metrics_are_shown() -> None:
+    found = {"pearson": 0.5, "rmse": 2.0, "mae": 1.5, "f1_macro": 0.25, "loss": 4.0, "examples": 9, "intervals": {}}
+    rows = dict(headline_rows({"evaluate": found | {"seeds": {"pearson": {"values": [0.5], "mean": 0.5, "std": 0.0}}}}))
+    assert rows == {
+        "Test pearson": "0.5000; over 1 seeds 0.5000",
+        "Test f1_macro": "0.2500",
+        "Test rmse": "2.0000",
+        "Test mae": "1.5000",
+    }

@@ -33,6 +33,8 @@ def test_a_regression_moves_its_scale_into_the_last_layer() -> None:
         moved = task.with_scale_in(layer)
         np.testing.assert_allclose(moved.outputs(layer(features)), expected, rtol=1e-5)
     assert loss.item() == pytest.approx(((expected - numbers) ** 2).sum() / numbers.var(), rel=1e-4)
+    logged = TaskObjective(task).measure(TaskOutput(loss / 3), {}, {"num_items_in_batch": 3})["loss"]
+    assert logged.item() == pytest.approx(((expected - numbers) ** 2).mean(), rel=1e-4)  # as in validation
 
 
 def test_a_regression_learns_numbers_that_fp32_cannot_tell_apart_and_refuses_equal_ones() -> None:

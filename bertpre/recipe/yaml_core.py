@@ -1,0 +1,66 @@
+"""YAML 1.2's core schema, where PyYAML follows YAML 1.1.
+
+`no` and 2026-11-28 are texts, 010 is ten, and 1e-3 is a number.
+"""
+
+import math
+import re
+from typing import Any
+
+import yaml
+
+NUMBERS = {
+    "int": (r"[-+]?[0-9][0-9_]*", "-+0123456789"),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+OTHERS = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "null": ("~|null|Null|NULL|", ("~", "n", "N", "")),
+    "merge": ("<<", "<"),  # of YAML 1.1, which recipes with anchors may use
+}
+
+
+class CoreLoader(yaml.SafeLoader):
+    """Reads values by the core schema and refuses duplicate keys, of which PyYAML silently keeps the last one."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys: list[Any] = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {str(key)!r} is given twice", key_node.start_mark
+                )
+            keys.append(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_integer(self, node: yaml.ScalarNode) -> int:
+        """A decimal number: YAML 1.1 reads 010 as eight."""
+        return int(self.construct_scalar(node))
+
+
+class CoreDumper(yaml.SafeDumper):
+    """Writes values so that YAML 1.1 and the core schema both read them unchanged."""
+
+
+for kind, (pattern, first) in (NUMBERS | OTHERS).items():
+    CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), list(first))
+for kind, (pattern, first) in NUMBERS.items():
+    CoreDumper.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), list(first))
+CoreLoader.add_constructor("tag:yaml.org,2002:int", CoreLoader.construct_integer)
+
+
+def read_yaml_text(text: str) -> Any:
+    """The value that a text is in YAML; raises yaml.YAMLError."""
+    return yaml.load(text, Loader=CoreLoader)
+
+
+def write_yaml(value: Any, **options: Any) -> str:
+    """A value as YAML, its keys in their order, on lines of any length; `options` are PyYAML's."""
+    options = {"sort_keys": False, "allow_unicode": True, "width": math.inf} | options
+    return str(yaml.dump(value, Dumper=CoreDumper, **options))
