@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import torch
 
+from bertpre.commands.show import vocabulary_of
 from bertpre.console import duration
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
@@ -202,7 +203,7 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
 def phase_costs(recipe: Recipe) -> np.ndarray:
     """Share, tokens a step and FLOPs a step of each phase, (phases, 3), the last two as multiples of the first's."""
     training, sizes = recipe.training, recipe.model.model_dump(include=set(Sizes.__annotations__))
-    config = Sizes(**sizes, vocab_size=recipe.tokenizer.vocab_size)
+    config = Sizes(**sizes, vocab_size=vocabulary_of(recipe) or recipe.tokenizer.vocab_size)
     rows = []
     for phase in training.phases:
         tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length

@@ -86,9 +86,12 @@ def print_model(recipe: Recipe) -> None:
     from bertpre.model.flops import Sizes, count_parameters, flops_per_token
 
     sizes = recipe.model.model_dump(include=set(Sizes.__annotations__))
-    config = Sizes(**sizes, vocab_size=recipe.tokenizer.vocab_size)
-    training = recipe.training
-    print(f"# parameters: {count_parameters(config):,} (with the full vocabulary)")
+    vocab_size, training = vocabulary_of(recipe), recipe.training
+    config = Sizes(**sizes, vocab_size=vocab_size or recipe.tokenizer.vocab_size)
+    of = "the vocabulary of tokenizer.path" if vocab_size and recipe.tokenizer.path else "the full vocabulary"
+    if vocab_size is None:
+        of = f"{recipe.tokenizer.vocab_size:,} tokens; tokenizer.path may have others"
+    print(f"# parameters: {count_parameters(config):,} (with {of})")
     totals = {"max_steps": 0.0, "max_tokens": 0.0}
     for phase in training.phases:
         flops = flops_per_token(config, phase.max_length, training.predicted_share(phase))
@@ -98,6 +101,18 @@ def print_model(recipe: Recipe) -> None:
         totals["max_steps"] += phase.share * (training.max_steps or 0) * tokens * flops
         totals["max_tokens"] += phase.share * (training.max_tokens or 0) * flops
     print_cost(totals)
+
+
+def vocabulary_of(recipe: Recipe) -> int | None:
+    """The size of the vocabulary: the recipe's, or that of `tokenizer.path`; None where that is not on this machine."""
+    path = recipe.tokenizer.path
+    if path is None:
+        return recipe.tokenizer.vocab_size
+    for file in (Path(path) / "tokenizer.json", Path(path) / "tokenizer" / "tokenizer.json"):
+        if file.is_file():
+            read = json.loads(file.read_text(encoding="utf-8"))
+            return len(set(read["model"]["vocab"]) | {token["content"] for token in read["added_tokens"]})
+    return None
 
 
 def print_cost(totals: dict[str, float]) -> None:

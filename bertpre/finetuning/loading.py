@@ -87,9 +87,11 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
 def match_inputs(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> "PreTrainedTokenizerBase":
     """The tokenizer, which gives segments only if the model, also as a stock class, reads them.
 
-    A modern model is saved as ModernBERT, which reads none.
+    A modern model is saved as ModernBERT, which reads none: what pretraining with pairs has left of them is set to 0.
     """
     if isinstance(model.config, BertPreConfig):
+        if model.config.architecture == "modern":
+            torch.nn.init.zeros_(model.bert.embeddings.second_segment)
         return folders.give_segments(tokenizer, model.config.architecture == "bert")
     takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
     return folders.give_segments(tokenizer, takes_segments and "token_type_ids" in tokenizer.model_input_names)

@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from bertpre.console import console
 from bertpre.errors import UserError, first_line
 from bertpre.model.folders import save_model
@@ -57,7 +59,8 @@ class BackgroundPush:
             try:
                 save_model(model, self.tokenizer, self.model, model.config.max_position_embeddings, weights)
                 self.start(step)
-            except OSError as error:
+            except (OSError, SafetensorError) as error:
+                shutil.rmtree(self.model, ignore_errors=True)
                 console.show(f"push: step {step} is not pushed: {first_line(error)}")
         trainer.log.exclude(time.monotonic() - start)
 
@@ -113,7 +116,7 @@ def main(model: str, run_dir: str, step: str) -> None:
     try:
         with TemporaryDirectory() as place:
             folder = Path(place) / "encoder"
-            write_encoder(Path(model), run, folder, settings.repo_id, None, settings.license, None)
+            write_encoder(Path(model), int(step), run, folder, settings.repo_id, None, settings.license, None)
             message = f"Push a bertpre run, step {step} of its pretraining"
             pushed = upload(folder, Target(settings.repo_id, private=settings.private, commit_message=message))
     except UserError as error:

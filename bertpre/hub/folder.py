@@ -12,7 +12,8 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.files import write_text
 from bertpre.model.export import export_run
-from bertpre.model.folders import save_model
+from bertpre.model.folders import read_config, save_model
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import to_yaml
 from bertpre.reporting.curves import read_metrics
@@ -37,9 +38,9 @@ def write_run(
 
 
 def write_encoder(
-    model: Path, run: Path, folder: Path, repo_id: str, to: str | None, license: str, revision: str | None
+    model: Path, step: int, run: Path, folder: Path, repo_id: str, to: str | None, license: str, revision: str | None
 ) -> None:
-    """The same for an encoder that is still in training, or was; `model` is its folder.
+    """The same for an encoder after `step` steps of a pretraining that goes on, or went on; `model` is its folder.
 
     The run's later results do not belong to it.
     """
@@ -47,30 +48,38 @@ def write_encoder(
         (Path(place) / "model").symlink_to(model.resolve(), target_is_directory=True)
         export_run(Path(place), to, folder, "encoder")
     results = {stage: values for stage, values in read_results(run).items() if stage == "prepare"}
-    describe(run, folder, results, repo_id, license, revision)
+    describe(run, folder, results, repo_id, license, revision, step)
 
 
 def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to: str | None, license: str) -> None:
     """The same for a checkpoint of the pretraining; the card names its branch. Raises UserError where it is damaged."""
     recipe = load_run(run)[1]
     tokenizer = load_tokenizer(run / "tokenizer")
-    if read_state(checkpoint) is None:
+    state = read_state(checkpoint)
+    if state is None:
         raise UserError(f"{checkpoint} is damaged: remove it, or leave --checkpoints out")
-    model, weights = initial_model(recipe, tokenizer), load_file(checkpoint / FILES[0])
+    config = read_config(str(run / "model")) if (run / "model").is_dir() else initial_model(recipe, tokenizer).config
+    model, weights = BertPreForPreTraining(config), load_file(checkpoint / FILES[0])
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.copy_(weights[name])
     with TemporaryDirectory() as place:
         save_model(model, tokenizer, Path(place), model.config.max_position_embeddings)
-        write_encoder(Path(place), run, folder, repo_id, to, license, checkpoint.name)
+        write_encoder(Path(place), state["step"], run, folder, repo_id, to, license, checkpoint.name)
 
 
 def describe(
-    run: Path, folder: Path, results: dict[str, Any], repo_id: str, license: str, revision: str | None
+    run: Path,
+    folder: Path,
+    results: dict[str, Any],
+    repo_id: str,
+    license: str,
+    revision: str | None,
+    step: int | None = None,
 ) -> None:
     """Write card, curves, recipe and results beside a model; no path of this machine and no text is among them."""
     recipe = load_run(run)[1]
-    write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, license, revision)
+    write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, license, revision, step)
     write_text(folder / "recipe.yaml", to_yaml(without_own_places(recipe)))
     write_text(folder / "results.json", json.dumps(public_results(results), indent=2) + "\n")
 

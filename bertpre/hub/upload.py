@@ -64,14 +64,13 @@ def upload(folder: Path, target: Target) -> Pushed:
         api = HfApi(library_name="bertpre")
         # None instead of False: what the organization has set for new repositories then counts.
         repo = api.create_repo(target.repo_id, private=target.private or None, exist_ok=True)
-        if target.revision is not None and not target.revision.startswith("refs/"):  # such as a pull request's
-            api.create_branch(repo.repo_id, branch=target.revision, exist_ok=True)
-        info = api.model_info(repo.repo_id, revision=target.revision)
-        if target.private and not info.private:
+        if target.private and not api.model_info(repo.repo_id).private:
             raise UserError(
                 f"{target.repo_id} exists and is public: make it private in its settings first, or leave --private "
                 "(hub.private) out; nothing was uploaded"
             )
+        if target.revision is not None and not target.revision.startswith("refs/"):  # such as a pull request's
+            api.create_branch(repo.repo_id, branch=target.revision, exist_ok=True)
         tree = api.list_repo_tree(repo.repo_id, recursive=True, revision=target.revision)
         there = {file.path: file for file in tree if isinstance(file, RepoFile)}
         known = remote_inventory(repo.repo_id, target.revision) if INVENTORY in there else {}

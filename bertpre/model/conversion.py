@@ -68,6 +68,7 @@ FROM_MODERNBERT = {r"^decoder\.bias$": "cls.predictions.bias"} | {
 }
 # ModernBERT has neither segments nor a head for their order, and it stores the bias once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"
+MAY_BE_MISSING = ("bert.pooler.", "cls.seq_relationship.", SECOND_SEGMENT)  # in what is pretrained further
 ABSENT_FROM_MODERNBERT = (SECOND_SEGMENT, "bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
 
 SHARED_FIELDS = (
@@ -143,13 +144,17 @@ def load_for_pretraining(source: str) -> PreTrainedModel:
     """Load a BertPre, stock BERT or stock ModernBERT model from a folder or the Hub, for pretraining, in fp32.
 
     The class is `BertPreForPreTraining`, or `BertPreForMaskedLM` for ModernBERT, which has no head for sentence order.
-    Raises ValueError for other models, OSError where there is none.
+    A head for sentence order that is missing is drawn at random. Raises ValueError for other models, and where other
+    weights are missing; OSError where there is no model.
     """
     model_type = AutoConfig.from_pretrained(source).model_type
     classes = {"bertpre": BertPreForPreTraining, "bert": BertForPreTraining, "modernbert": ModernBertForMaskedLM}
     if model_type not in classes:
         raise ValueError(f"it is a {model_type} model; only {', '.join(classes)} models can be pretrained further")
-    model = classes[model_type].from_pretrained(source, dtype=torch.float32)
+    model, report = classes[model_type].from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    missing = [name for name in sorted(report["missing_keys"]) if not name.startswith(MAY_BE_MISSING)]
+    if missing:
+        raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
     return model if model_type == "bertpre" else from_stock(model)
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
-from bertpre.errors import UserError, first_line
+from bertpre.errors import UserError, first_line, is_disk_full
 from bertpre.files import save_tokenizer
 
 from .configuration_bertpre import BertPreConfig
 from .conversion import to_stock_bert, to_stock_modernbert
-from .folders import give_segments, load_model, read_config, with_code
+from .folders import give_segments, load_model, read_config, share_weights, with_code
 from .onnx import INPUTS, run_onnx, write_onnx
 
 STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
@@ -37,7 +37,7 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
     try:
         return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_disk_full(error) or (isinstance(error, OSError) and error.errno is not None):
             raise  # of the disk, not of what a file holds
         raise UserError(f"{run}: a file of a model is damaged: {first_line(error)}") from None
 
@@ -70,6 +70,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
         exported.config.save_pretrained(target)
         return export_graph(model, target / "model.onnx")
     exported.save_pretrained(target)
+    share_weights(target)
     return compare_stored(model, type(exported).from_pretrained(target, dtype=torch.float32), target)
 
 
@@ -87,15 +88,15 @@ def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:
 def export_graph(model: PreTrainedModel, file: Path) -> float:
     """Write a model as ONNX; returns the largest difference of the logits that onnxruntime computes."""
     longest = min(64, model.config.max_position_embeddings)
-    write_onnx(model, file, random_inputs(model.config.vocab_size, longest))
-    inputs = random_inputs(model.config.vocab_size, longest // 2)  # not the length it was traced with
+    write_onnx(model, file, random_inputs(model.config, longest))
+    inputs = random_inputs(model.config, longest // 2)  # not the length it was traced with
     used = {name: inputs[name] for name in INPUTS[model.config.architecture]}
     return largest_difference(logits(model, used), [run_onnx(file, used)], file.parent)
 
 
 def compare_stored(model: PreTrainedModel, stored: PreTrainedModel, folder: Path) -> float:
     """The largest difference of the two models' logits on random tokens."""
-    inputs = random_inputs(model.config.vocab_size, min(64, model.config.max_position_embeddings))
+    inputs = random_inputs(model.config, min(64, model.config.max_position_embeddings))
     if stored.config.model_type == "modernbert":  # it has no segments: both read the tokens as a single text
         del inputs["token_type_ids"]
     return largest_difference(logits(model, inputs), logits(stored, inputs), folder)
@@ -113,14 +114,14 @@ def largest_difference(expected: list[Tensor], computed: list[Tensor], folder: P
     return difference
 
 
-def random_inputs(vocab_size: int, length: int) -> dict[str, Tensor]:
-    """Four sequences of two segments, three of them padded; (4, S) each."""
+def random_inputs(config: PreTrainedConfig, length: int) -> dict[str, Tensor]:
+    """Four sequences of two segments, or as many as the model has, three of them padded; (4, S) each."""
     lengths = torch.tensor([[length], [length - 1], [length // 2], [2]])
     positions = torch.arange(length)
     return {
-        "input_ids": torch.randint(vocab_size, (4, length), generator=torch.Generator().manual_seed(0)),
+        "input_ids": torch.randint(config.vocab_size, (4, length), generator=torch.Generator().manual_seed(0)),
         "attention_mask": (positions < lengths).long(),
-        "token_type_ids": (positions >= lengths // 2).long(),
+        "token_type_ids": (positions >= lengths // 2).long().clamp(max=config.type_vocab_size - 1),
     }
 
 

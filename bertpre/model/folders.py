@@ -1,5 +1,7 @@
 """Models in folders: saved so that they load where bertpre is not installed, and read back into bertpre's classes."""
 
+import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from .conversion import (
     to_stock_bert,
     to_stock_modernbert,
 )
-from .modeling_bertpre import BertPreForMaskedLM, BertPreForPreTraining
+from .modeling_bertpre import BertPreModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,7 +37,7 @@ OUR_NAMES = {stock.__name__: ours.__name__ for stock, ours in FROM_STOCK.items()
 def save_model(
     model: PreTrainedModel,
     tokenizer: "PreTrainedTokenizerBase",
-    folder: Path,
+    folder: str | Path,
     longest: int | None,
     weights: dict[str, Tensor] | None = None,
 ) -> None:
@@ -44,6 +46,7 @@ def save_model(
     A BertPre model is saved as its stock class if that loses nothing, otherwise with the code of its classes; any other
     model as it is. `weights` replace the model's own where these are sharded.
     """
+    folder, tokenizer = Path(folder), deepcopy(tokenizer)  # the caller's stays as it is
     stock = stock_form(model, weights) if isinstance(model.config, BertPreConfig) else None
     if stock is not None:
         stock.save_pretrained(folder)
@@ -53,19 +56,28 @@ def save_model(
     else:
         model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder, longest)
+    share_weights(folder)
+
+
+def share_weights(folder: Path) -> None:
+    """Let whoever may read a model's configuration read its weights: safetensors writes them for their owner alone."""
+    for file in folder.glob("*.safetensors"):
+        shutil.copymode(folder / "config.json", file)
 
 
 def stock_form(model: PreTrainedModel, weights: dict[str, Tensor] | None = None) -> PreTrainedModel | None:
     """A BertPre model as its stock class, on the CPU; None where that would lose something.
 
     ModernBERT has no segments. Without pairs in pretraining their vector stays 0, and the pooler and the head for pairs
-    stay untrained. Classifiers of architecture "modern" never read segments.
+    stay untrained. bertpre's own fine-tuning of "modern" reads no segments, and sets their vector to 0. The encoder
+    alone has no stock class here.
     """
+    if isinstance(model, BertPreModel):
+        return None
     weights = {name: tensor.cpu() for name, tensor in (weights or model.state_dict()).items()}
     if model.config.architecture == "bert":
         return to_stock_bert(model, weights)
-    is_pretrained = isinstance(model, BertPreForPreTraining | BertPreForMaskedLM)
-    if is_pretrained and weights[SECOND_SEGMENT].any():
+    if weights[SECOND_SEGMENT].any():
         return None
     return to_stock_modernbert(model, weights)
 

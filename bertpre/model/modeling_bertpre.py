@@ -269,6 +269,8 @@ class CachedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         """The sum over rows (N, C) whose label (N,) is not -100, times `weight`."""
+        if ((labels < 0) & (labels != IGNORE_INDEX)).any():  # gather would not notice, as torch's own loss does
+            raise IndexError(f"label {int(labels[labels != IGNORE_INDEX].min())} is out of bounds")
         gradient, loss = torch.empty_like(logits), torch.zeros(())
         weights = (labels != IGNORE_INDEX) * weight  # (N,)
         parts = (logits, gradient, labels.clamp(min=0).unsqueeze(-1), weights.unsqueeze(-1))
@@ -384,7 +386,7 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         scores_pairs = masked_positions is None or next_sentence_label is not None
-        outputs = self.bert(*inputs, read_positions=masked_positions, pooled=scores_pairs, **kwargs)
+        outputs = self.bert(*inputs, read_positions=masked_positions, pooled=scores_pairs, return_dict=True, **kwargs)
         states = outputs.last_hidden_state if masked_positions is None else outputs.read_states
         prediction_logits = self.cls.predictions(states)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output) if scores_pairs else None
@@ -433,7 +435,7 @@ class BertPreForMaskedLM(BertPrePreTrainedModel):
     ) -> MaskedLMOutput:
         """Score masked tokens; arguments, shapes and errors as in `BertPreForPreTraining.forward`."""
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.bert(*inputs, read_positions=masked_positions, **kwargs)
+        outputs = self.bert(*inputs, read_positions=masked_positions, return_dict=True, **kwargs)
         logits = self.cls.predictions(outputs.last_hidden_state if masked_positions is None else outputs.read_states)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
         return MaskedLMOutput(
@@ -504,7 +506,7 @@ class BertPreForSequenceClassification(BertPreTaskModel):
         read_positions = None
         if reads_cls and self.training and rows is not None:  # in evaluation as stock models compute, to the last bit
             read_positions = torch.zeros(rows.shape[0], 1, dtype=torch.long, device=rows.device)
-        outputs = self.bert(*inputs, read_positions=read_positions, **kwargs)
+        outputs = self.bert(*inputs, read_positions=read_positions, return_dict=True, **kwargs)
         logits = self.classify(self.pool(outputs, attention_mask))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
@@ -531,7 +533,8 @@ class BertPreForTokenClassification(BertPreTaskModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
         """Classify tokens, logits (B, S, C); `labels` (B, S) are -100 at positions to ignore."""
-        outputs = self.bert(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.bert(*inputs, return_dict=True, **kwargs)
         logits = self.classify(outputs.last_hidden_state)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(

@@ -107,6 +107,7 @@ def write_card(
     repo_id: str,
     license: str = "unknown",
     revision: str | None = None,
+    step: int | None = None,
 ) -> None:
     """Write `README.md` and, of a pretraining with logged `rows`, `curves.png` into the folder of an export.
 
@@ -117,7 +118,7 @@ def write_card(
         (folder / PICTURE).write_bytes(pretraining_png(rows, results))
     model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     is_onnx = (folder / "model.onnx").exists()
-    card = model_card(recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx, revision)
+    card = model_card(recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx, revision, step)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -131,6 +132,7 @@ def model_card(
     has_curves: bool = False,  # whether the picture PICTURE lies beside the card
     is_onnx: bool = False,
     revision: str | None = None,  # the branch that the model lies in; None: main
+    step: int | None = None,  # of an unfinished pretraining
 ) -> str:
     """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
 
@@ -145,7 +147,7 @@ def model_card(
     if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
         head["model-index"] = index
     sections = {
-        "How to load it": how_to_load_onnx(repo_id)
+        "How to load it": how_to_load_onnx(repo_id, revision, "finetune" in results and not is_classifier(results))
         if is_onnx
         else how_to_load(recipe, results, repo_id, model_type, revision),
         "Metrics": metrics(results),
@@ -160,7 +162,7 @@ def model_card(
         "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(public)}```\n\n</details>",
     }
     parts = [f"---\n{write_yaml(head)}---\n", f"# {name}\n"]
-    parts.append(f"{what_it_is(recipe, results, model_type, is_onnx)}\n")
+    parts.append(f"{what_it_is(recipe, results, model_type, is_onnx, step)}\n")
     parts += [f"## {title}\n\n{text.strip()}\n" for title, text in sections.items() if text]
     return "\n".join(parts)
 
@@ -284,7 +286,7 @@ def limits(recipe: Recipe, results: dict[str, Any]) -> str:
 def is_synthetic(recipe: Recipe) -> bool:
     """Whether all texts of the training are of the corpus built into bertpre."""
     paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
-    return set(paths) == {"sample"}
+    return set(paths) == {"sample"} and recipe.training.init is None
 
 
 def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -375,12 +377,13 @@ def front_matter(
     paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
     datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
     base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
+    base = recipe.training.init if base == "pretrained" else base
     facts = {
-        "language": "en" if set(paths) == {"sample"} else None,  # a recipe does not say what language its texts have
+        "language": "en" if is_synthetic(recipe) else None,  # a recipe does not say what language its texts have
         "license": license,
         "library_name": "onnx" if is_onnx else "transformers",
         "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",
-        "tags": [model_type, "bertpre", *([] if is_classifier(results) else ["masked-lm"])],
+        "tags": [*dict.fromkeys((model_type, "bertpre")), *([] if is_classifier(results) else ["masked-lm"])],
         "base_model": base if base and base not in NAMES and MODEL_ID.fullmatch(base) else None,
         "datasets": datasets,
     }
@@ -392,15 +395,16 @@ def sources(recipe: Recipe) -> list[Source]:
     return [recipe.corpus, *recipe.corpus.more] if recipe.corpus else []
 
 
-def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx: bool) -> str:
-    """The model in a few sentences."""
+def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx: bool, step: int | None = None) -> str:
+    """The model in a few sentences; `step` is that of an unfinished pretraining."""
     loads = f"It loads as stock `{model_type}` of transformers"
     if is_onnx:
         loads = "It is an ONNX graph, which onnxruntime executes"
     elif model_type == "bertpre":
         loads = "It contains its own code, which transformers loads"
     if is_classifier(results):
-        own = {"random": "random weights", "pretrained": "an encoder pretrained by bertpre"}
+        further = f" further from {linked(recipe.training.init, '')}" if recipe.training.init else ""
+        own = {"random": "random weights", "pretrained": f"an encoder pretrained{further} by bertpre"}
         settings = recipe.required_finetune
         start = own.get(settings.init) or linked(settings.init, "")
         return f"A model for {TASKS[settings.task]}, fine-tuned by bertpre from {start}. {loads}."
@@ -425,7 +429,11 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
     objectives = OBJECTIVES[recipe.pairs.kind]
     if causal := sum(phase.share for phase in recipe.training.phases if phase.objective == "causal"):
         objectives = f"causal language modelling for {causal:.0%} of the training, then masked language modelling"
-    return f"An encoder pretrained {start} by bertpre, with {objectives}: {kind}\n\nSize: {size}."
+    part = "" if step is None else f"A checkpoint at step {step:,} of a pretraining that had not ended. "
+    other = ""
+    if "finetune" in results and recipe.required_finetune.init not in NAMES:
+        other = f"\n\nThe classifier was fine-tuned from another encoder: {linked(recipe.required_finetune.init, '')}."
+    return f"{part}An encoder pretrained {start} by bertpre, with {objectives}: {kind}\n\nSize: {size}.{other}"
 
 
 def pipeline_of(settings: Finetune) -> str:
@@ -433,10 +441,12 @@ def pipeline_of(settings: Finetune) -> str:
     return "token-classification" if settings.task == "tokens" else "text-classification"
 
 
-def how_to_load_onnx(repo_id: str) -> str:
+def how_to_load_onnx(repo_id: str, revision: str | None = None, has_classifier: bool = False) -> str:
     """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
-    download = f"; to get them: hf download {repo_id} --local-dir {repo_id}" if "/" in repo_id else ""
-    return LOADING_ONNX.format(folder=repo_id, download=download)
+    branch = f" --revision {revision}" if revision else ""
+    download = f"; to get them: hf download {repo_id}{branch} --local-dir {repo_id}" if "/" in repo_id else ""
+    second = "\nThe classifier's graph is `classifier/model.onnx`.\n" if has_classifier else ""
+    return LOADING_ONNX.format(folder=repo_id, download=download) + second
 
 
 def how_to_load(

@@ -207,8 +207,9 @@ def test_a_repository_with_a_card_but_no_push_keeps_it(tiny_run: Path, hub: HubS
 def test_a_public_repository_is_not_pushed_to_as_a_private_one(tiny_run: Path, hub: HubServer) -> None:
     hub.create("someone/tiny")
     with pytest.raises(UserError, match="someone/tiny exists and is public"):
-        push_encoder(tiny_run, private=True)
+        push_encoder(tiny_run, private=True, revision="dev")
     assert hub.model("someone/tiny").files().keys() == {".gitattributes"}
+    assert "dev" not in hub.model("someone/tiny").refs
 
 
 def test_branches_pull_requests_and_checkpoints(
@@ -230,6 +231,7 @@ def test_branches_pull_requests_and_checkpoints(
     push_encoder(tiny_run, checkpoints=True)
     branches = sorted(name for name in repository.refs if name.startswith("step-"))
     assert branches == ["step-00000005", "step-00000010"]
+    assert "A checkpoint at step 5 of a pretraining" in readme(repository, "step-00000005")
     stored = [repository.files(revision)["model.safetensors"] for revision in (*branches, "main")]
     weights = [load(content)["bert.embeddings.word_embeddings.weight"] for content in stored]
     assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[2])

@@ -166,3 +166,27 @@ def test_the_code_says_where_it_reads_other_ends_than_the_metrics() -> None:
     assert "The metrics were measured on its end" in card(recipe("finetune.truncation=head_tail"))
     assert "The metrics were measured on its end" not in card(recipe("finetune.truncation=head"))
     assert "top_k=None" in card(recipe("finetune.task=multi_label"))
+
+
+def test_the_model_that_the_weights_began_with_is_named_throughout() -> None:
+    further = recipe("training.init=owner/older")
+    tuned = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
+    text = card(further, results=tuned)
+    assert ModelCard(text).data.base_model == "owner/older" and "further from [owner/older]" in text
+    assert ModelCard(text).data.language is None and "They are synthetic" not in text
+    text = card(recipe("finetune.init=owner/other"))
+    assert "The classifier was fine-tuned from another encoder: [owner/other]" in text
+    assert "another encoder" not in card(recipe())
+
+
+def test_a_checkpoint_is_said_to_be_one() -> None:
+    text = model_card(recipe(), {}, {}, "bert", "someone/tiny", step=1500)
+    assert "A checkpoint at step 1,500 of a pretraining that had not ended. An encoder" in text
+    assert "A checkpoint" not in card(recipe())
+
+
+def test_the_card_of_a_graph_names_its_branch_and_the_classifiers_graph() -> None:
+    text = model_card(recipe(), RESULTS, manifest(), "bert", "someone/tiny", is_onnx=True, revision="dev")
+    assert "hf download someone/tiny --revision dev --local-dir" in text and "`classifier/model.onnx`" in text
+    encoder = {stage: found for stage, found in RESULTS.items() if stage in ("prepare", "pretrain")}
+    assert "classifier/" not in model_card(recipe(), encoder, {}, "bert", "someone/tiny", is_onnx=True)

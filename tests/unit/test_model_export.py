@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from bertpre.model.export import TOLERANCE, largest_difference, random_inputs
+from bertpre.model import BertPreConfig
+from bertpre.model.export import TOLERANCE, export_run, largest_difference, random_inputs
 
 
 @pytest.mark.parametrize("wrong", [2 * TOLERANCE, -2 * TOLERANCE, float("nan")])
@@ -19,8 +21,20 @@ def test_different_logits_are_refused_and_nan_too(wrong: float) -> None:
 
 
 def test_random_inputs_have_padding_and_two_segments() -> None:
-    inputs = random_inputs(vocab_size=90, length=12)
+    inputs = random_inputs(BertPreConfig(vocab_size=90), length=12)
     assert inputs["attention_mask"].sum(dim=1).tolist() == [12, 11, 6, 2]
     assert inputs["token_type_ids"][:, 0].tolist() == [0, 0, 0, 0]
     assert (inputs["token_type_ids"] * inputs["attention_mask"]).any(dim=1).all()
     assert inputs["input_ids"].shape == (4, 12) and inputs["input_ids"].max() < 90
+    assert not random_inputs(BertPreConfig(vocab_size=90, type_vocab_size=1), length=12)["token_type_ids"].any()
+
+
+def test_a_full_disk_is_not_called_a_damaged_file(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("transformers.BertForPreTraining.save_pretrained", full)
+    with pytest.raises(SafetensorError):
+        export_run(tiny_run, None, tmp_path / "out", "encoder")

@@ -4,21 +4,27 @@ import ast
 import math
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.model import (
     BertPreConfig,
     BertPreForMaskedLM,
     BertPreForPreTraining,
     BertPreForSequenceClassification,
     BertPreModel,
+    load_model,
     modeling_bertpre,
+    save_model,
 )
+from bertpre.model.conversion import load_for_pretraining
 
 pytestmark = pytest.mark.parametrize("architecture", ["bert", "modern"])
 
@@ -142,3 +148,47 @@ def test_custom_code_is_five_files_that_do_not_import_bertpre(architecture: str,
                 assert node.module.split(".")[0] in allowed, name
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 1 and f"{node.module}.py" in copied, name
+
+
+@pytest.mark.parametrize("model_class", sorted(set(modeling_bertpre.AUTO_CLASSES.values()), key=str))
+def test_a_configuration_may_ask_for_tuples(architecture: str, model_class: type[PreTrainedModel]) -> None:
+    model = model_class(tiny_config(architecture)).eval()
+    ids = torch.randint(5, VOCABULARY, (2, 8))
+    expected = model(ids)
+    model.config.return_dict = False
+    outputs = model(ids)
+    assert isinstance(outputs, tuple)
+    torch.testing.assert_close(outputs[0], expected.to_tuple()[0])
+    torch.testing.assert_close(model(ids, return_dict=True).to_tuple()[0], outputs[0])
+
+
+def test_any_model_is_saved_and_the_callers_tokenizer_stays_as_it_is(architecture: str, tmp_path: Path) -> None:
+    tokenizer = learn_tokenizer(["a good film", "a bad film"], vocab_size=128)
+    before = (tokenizer.model_max_length, list(tokenizer.model_input_names))
+    for model_class in {BertPreModel, *modeling_bertpre.AUTO_CLASSES.values()}:
+        model, folder = model_class(tiny_config(architecture)), tmp_path / model_class.__name__
+        save_model(model, tokenizer, str(folder), 16)
+        torch.testing.assert_close(first_output(load_model(str(folder))), first_output(model))
+        modes = {file.name: file.stat().st_mode for file in folder.iterdir()}
+        assert modes["model.safetensors"] == modes["config.json"]
+    assert (tokenizer.model_max_length, list(tokenizer.model_input_names)) == before
+
+
+def test_segments_that_a_classifier_has_learned_are_kept(architecture: str, tmp_path: Path) -> None:
+    model = BertPreForSequenceClassification(tiny_config(architecture)).eval()
+    if architecture == "modern":
+        torch.nn.init.normal_(model.bert.embeddings.second_segment)
+    save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path, 16)
+    inputs = {"input_ids": torch.randint(5, VOCABULARY, (2, 8)), "token_type_ids": torch.tensor([[0, 1] * 4] * 2)}
+    torch.testing.assert_close(load_model(str(tmp_path))(**inputs).logits, model(**inputs).logits)
+
+
+def test_files_without_some_of_the_encoders_weights_are_refused(architecture: str, tmp_path: Path) -> None:
+    model = BertPreForPreTraining(tiny_config(architecture))
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    for gone, message in (("cls.seq_relationship.", None), ("bert.encoder.layer.1.", "lack .* of the model's weights")):
+        weights = {name: value for name, value in weights.items() if not name.startswith(gone)}
+        save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+        with pytest.raises(ValueError, match=message) if message else nullcontext():
+            load_for_pretraining(str(tmp_path))

@@ -67,3 +67,11 @@ def test_small_gradients_in_fp16_survive_until_the_loss_is_scaled() -> None:
     assert logits.grad is not None
     expected = torch.full((1, 600, 499), 2.0**16 / 500 / 10**6)
     torch.testing.assert_close(logits.grad[..., 1:].float(), expected, rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("label", [-1, -101])
+def test_a_negative_label_that_is_not_minus_100_is_refused(label: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_bertpre, "CACHED_LOGITS", 1)
+    logits = torch.randn(ROWS, CLASSES, requires_grad=True)
+    with pytest.raises(IndexError, match=f"{label} is out of bounds"):
+        cross_entropy(logits, torch.tensor([label] + [IGNORE_INDEX] * (ROWS - 1)), None)
