@@ -43,7 +43,7 @@ def recipe_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-INTRODUCTION = """A recipe is a YAML file with these keys. Every key can also be set on the command line, as in
+INTRODUCTION = """A recipe is a YAML 1.2 file with these keys. Every key can also be set on the command line, as in
 `training.max_steps=100`; `training.phases.0.max_length=64` sets an entry of a list. Unknown keys and bad values are
 refused before anything runs. `bertpre show RECIPE` prints a recipe with the meaning of each key, and
 `recipes/schema.json` lets editors complete and check recipes.
