@@ -120,8 +120,9 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         value = read_yaml_text(text)
     except yaml.YAMLError:
         value = text
-    is_quoted = text.lstrip()[:1] in ("'", '"', "[")
-    if value is not None and not is_quoted and re.sub(r"\.\d+", "", key) in TEXT_KEYS:
+    is_quoted = text.lstrip()[:1] in ("'", '"')
+    is_list = isinstance(value, list) and key == "finetune.label_column"  # the one key that takes a text or a list
+    if value is not None and not is_quoted and not is_list and re.sub(r"\.\d+", "", key) in TEXT_KEYS:
         value = text.strip()  # in YAML, "Issue #" would lose its end and 2026 be a number
     set_key(values, key, value)
 

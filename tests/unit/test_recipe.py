@@ -198,6 +198,7 @@ def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, m
         ("output_dir=2026-11-28", "output_dir", "2026-11-28"),
         ("corpus.name=null", "corpus.name", None),
         ("corpus.name=2026", "corpus.name", "2026"),
+        ("corpus.path=[1]", "corpus.path", "[1]"),
         ("finetune={path: a, label_column: no}", "finetune.label_column", "no"),
         ("finetune={path: a, label_names: [no, yes]}", "finetune.label_names", ["no", "yes"]),
         ("seed=010", "seed", 10),
