@@ -225,7 +225,7 @@ def export_equals_stock(place: Place) -> Facts:
         export_model(run / "model", None, target)
         ours = load_model(str(run / "model"), "AutoModelForMaskedLM").to(place.device)
         stock = AutoModelForMaskedLM.from_pretrained(target).to(place.device)
-        inputs = {key: value.to(place.device) for key, value in random_inputs(ours.config.vocab_size, 32).items()}
+        inputs = {key: value.to(place.device) for key, value in random_inputs(ours.config, 32).items()}
         if stock.config.model_type == "modernbert":
             del inputs["token_type_ids"]
         facts[name] = {"stock": type(stock).__name__}

@@ -39,11 +39,12 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
         row = measure(settings.task, fit(parts.training), parts.validation, test)
         rows[name] = row | {"seconds": time.perf_counter() - start}
         print_row(name, rows[name])
+    write_results(folder, "baseline", rows)
+    write_results(folder, "baseline_of", examples_fingerprint([parts.training, test]))
     if can_start_at_random(recipe, "baseline"):
         rows[UNTRAINED] = measure_untrained(recipe, parts, test)
         print_row(UNTRAINED, rows[UNTRAINED])
-    write_results(folder, "baseline", rows)
-    write_results(folder, "baseline_of", examples_fingerprint([parts.training, test]))
+        write_results(folder, "baseline", rows)
     results = read_results(folder)
     if "evaluate" in results:
         print_row("this run", own_row(settings.task, results))

@@ -29,6 +29,7 @@ def init(recipe: str, file: str) -> None:
     line = write_yaml({"output_dir": output_dir}).strip()
     text = re.sub(r"(?m)^output_dir:.*$", lambda _: line, text, count=1)
     text = re.sub(r"(?m)^#   .*$", lambda line: of_the_copy(line[0], recipe, name, output_dir), text)
+    text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b(?![\w./-])", lambda found: f"{found[1]} {name}", text)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")

@@ -117,7 +117,7 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
         "keep_default_na": False,
         "na_values": MISSING,
         "index_col": False,
-        "skipinitialspace": True,
+        "skipinitialspace": delimiter == ",",
     }
     with open_file(name, "rb") as stream, pd.read_csv(stream, sep=delimiter, chunksize=rows, **options) as frames:
         while True:

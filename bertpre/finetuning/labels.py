@@ -163,7 +163,7 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
     """The values found, sorted: numbers first.
 
     Raises UserError for no label at all, for fractions, for a negative number, which marks a hidden label on the Hub,
-    for words such as NA beside numbers, and for names that are all but the same.
+    and for words such as NA beside numbers.
     """
     found = {as_written(each) for label in rows.labels for each in each_of(task, label)}
     if not found:
@@ -179,7 +179,6 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
         )
     numbers = list(map(str, sorted(value for value in found if isinstance(value, int))))
     others = sorted({str(value) for value in found} - set(numbers))
-    refuse_alike(others, rows.place)
     words = [each for each in others if to_number(each) is None]
     if words and len(words) < len(numbers + others) and all(word.lower() in NO_VALUE for word in words):
         raise UserError(
@@ -187,18 +186,6 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
             "such examples out, or, if it is a class, name all classes: finetune.label_names=[...]"
         )
     return (*numbers, *others)
-
-
-def refuse_alike(names: list[str], place: str) -> None:
-    """Raise UserError where two classes differ in white space or capitals alone: that is usually a mistake."""
-    known: dict[str, str] = {}
-    for name in names:
-        if other := known.get(" ".join(name.split()).casefold()):
-            raise UserError(
-                f"{place}: the labels {other!r} and {name!r} differ in white space or capitals alone; make them the "
-                "same, or, if they are two classes, name all classes: finetune.label_names=[...]"
-            )
-        known[" ".join(name.split()).casefold()] = name
 
 
 def are_binary(rows: Rows, names: list[str] | None) -> bool:

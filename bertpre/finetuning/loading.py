@@ -62,6 +62,8 @@ def load_model(
             configure(config)
         auto_class = auto_class or Task(kind_of(config), ()).auto_class
         model = folders.load_model(source, auto_class, config=config, subfolder=subfolder, new_head=new_head)
+        if new_head and isinstance(config, BertPreConfig) and config.architecture == "modern":
+            torch.nn.init.zeros_(model.bert.embeddings.second_segment)  # what pretraining with pairs has left of them
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"{problem}: {first_line(error)}") from None
     except SafetensorError as error:
@@ -87,12 +89,11 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
 def match_inputs(tokenizer: "PreTrainedTokenizerBase", model: "PreTrainedModel") -> "PreTrainedTokenizerBase":
     """The tokenizer, which gives segments only if the model, also as a stock class, reads them.
 
-    A modern model is saved as ModernBERT, which reads none: what pretraining with pairs has left of them is set to 0.
+    A modern model is fine-tuned without: it is saved as ModernBERT, which reads none.
     """
     if isinstance(model.config, BertPreConfig):
-        if model.config.architecture == "modern":
-            torch.nn.init.zeros_(model.bert.embeddings.second_segment)
-        return folders.give_segments(tokenizer, model.config.architecture == "bert")
+        reads = model.config.architecture == "bert" or bool(model.bert.embeddings.second_segment.any())
+        return folders.give_segments(tokenizer, reads)
     takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
     return folders.give_segments(tokenizer, takes_segments and "token_type_ids" in tokenizer.model_input_names)
 
@@ -144,21 +145,29 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
 
 
 def can_start_at_random(recipe: Recipe, stage: str) -> bool:
-    """Whether there is a tokenizer for the recipe's model with random weights; says so where there is none."""
-    own = Path(recipe.output_dir) / "tokenizer"
-    if own.exists() or recipe.tokenizer.path is not None:
-        return True
-    console.say(
-        f"{stage}: the network without pretraining is left out, because {own} does not exist; `bertpre prepare` makes "
-        "it, or set tokenizer.path to a run directory or folder with a tokenizer"
-    )
-    return False
+    """Whether the recipe's model with random weights has a tokenizer and reads long enough texts; says so if not."""
+    longest, reads = recipe.required_finetune.max_length, recipe.model.max_position_embeddings
+    why = ""
+    try:
+        recipe_tokenizer(recipe)
+    except UserError as error:
+        why = f"{error}; `bertpre prepare` makes one, or set tokenizer.path to a run directory or folder with one"
+    if not why and recipe.model.architecture == "bert" and longest > reads:
+        why = f"model.max_position_embeddings ({reads}) is below finetune.max_length ({longest})"
+    if why:
+        console.say(f"{stage}: the network without pretraining is left out: {why}")
+    return not why
+
+
+def recipe_tokenizer(recipe: Recipe) -> "PreTrainedTokenizerBase":
+    """The run's tokenizer, or else the one of `tokenizer.path`; raises UserError where there is none."""
+    own, given = Path(recipe.output_dir) / "tokenizer", recipe.tokenizer.path
+    return load_tokenizer(model_of(given, "tokenizer") if given and not own.exists() else own)
 
 
 def random_start(recipe: Recipe, task: Task) -> "Loaded":
-    """The recipe's model with random weights, and the run's tokenizer, or else the one of `tokenizer.path`."""
-    own, given = Path(recipe.output_dir) / "tokenizer", recipe.tokenizer.path
-    tokenizer = load_tokenizer(model_of(given, "tokenizer") if given and not own.exists() else own)
+    """The recipe's model with random weights, and its tokenizer."""
+    tokenizer = recipe_tokenizer(recipe)
     config = build_config(recipe, tokenizer)
     configure_for_task(config, recipe.required_finetune, task)
     model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config))

@@ -1,6 +1,6 @@
 """The tasks of fine-tuning: their losses, and the meaning of their logits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +96,11 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
     """The recipe's task on these training examples.
 
     `balanced` class weights are inversely proportional to the classes' counts, as in scikit-learn.
-    Raises UserError if there is not one weight for each class, or if a regression's training labels are all the same.
+    Raises UserError if there is not one weight for each class, if a regression's training labels are all the same, or
+    if two classes that `label_names` does not name are all but the same.
     """
+    if settings.task in ("classification", "multi_label") and settings.label_names is None:
+        refuse_alike(training.classes)
     if settings.task == "regression":
         center, scale = training.labels.mean(), training.labels.std()
         if not scale:
@@ -123,6 +126,19 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
         None if weights is None else tuple(float(weight) for weight in weights),
         settings.label_smoothing,
     )
+
+
+def refuse_alike(names: Sequence[str]) -> None:
+    """Raise UserError where two classes differ in white space or capitals alone: that is usually a mistake."""
+    known: dict[str, str] = {}
+    for name in names:
+        plain = " ".join(name.split()).lower()
+        if plain in known:
+            raise UserError(
+                f"finetune: the labels {known[plain]!r} and {name!r} differ in white space or capitals alone; make "
+                "them the same, or, if they are two classes, name all classes: finetune.label_names=[...]"
+            )
+        known[plain] = name
 
 
 @dataclass

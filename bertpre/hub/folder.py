@@ -38,9 +38,12 @@ def write_run(
 
 
 def write_encoder(
-    model: Path, step: int, run: Path, folder: Path, repo_id: str, to: str | None, license: str, revision: str | None
-) -> None:
-    """The same for an encoder after `step` steps of a pretraining that goes on, or went on; `model` is its folder.
+    model: Path, step: int | None, run: Path, folder: Path, repo_id: str, to: str | None, license: str,
+    revision: str | None,
+) -> None:  # fmt: skip
+    """The same for an encoder after `step` steps of a pretraining that goes on, or went on; None: after all of them.
+
+    `model` is its folder.
 
     The run's later results do not belong to it.
     """
@@ -65,7 +68,10 @@ def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to
             value.copy_(weights[name])
     with TemporaryDirectory() as place:
         save_model(model, tokenizer, Path(place), model.config.max_position_embeddings)
-        write_encoder(Path(place), state["step"], run, folder, repo_id, to, license, checkpoint.name)
+        is_last = read_results(run).get("pretrain", {}).get("steps") == state["step"]
+        write_encoder(
+            Path(place), None if is_last else state["step"], run, folder, repo_id, to, license, checkpoint.name
+        )
 
 
 def describe(

@@ -68,7 +68,6 @@ FROM_MODERNBERT = {r"^decoder\.bias$": "cls.predictions.bias"} | {
 }
 # ModernBERT has neither segments nor a head for their order, and it stores the bias once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"
-MAY_BE_MISSING = ("bert.pooler.", "cls.seq_relationship.", SECOND_SEGMENT)  # in what is pretrained further
 ABSENT_FROM_MODERNBERT = (SECOND_SEGMENT, "bert.pooler.", "cls.seq_relationship.", "cls.predictions.bias")
 
 SHARED_FIELDS = (
@@ -144,16 +143,16 @@ def load_for_pretraining(source: str) -> PreTrainedModel:
     """Load a BertPre, stock BERT or stock ModernBERT model from a folder or the Hub, for pretraining, in fp32.
 
     The class is `BertPreForPreTraining`, or `BertPreForMaskedLM` for ModernBERT, which has no head for sentence order.
-    A head for sentence order that is missing is drawn at random. Raises ValueError for other models, and where other
-    weights are missing; OSError where there is no model.
+    A pooler or a head that is missing is drawn at random. Raises ValueError for other models, and where some of the
+    encoder's weights are missing; OSError where there is no model.
     """
     model_type = AutoConfig.from_pretrained(source).model_type
     classes = {"bertpre": BertPreForPreTraining, "bert": BertForPreTraining, "modernbert": ModernBertForMaskedLM}
     if model_type not in classes:
         raise ValueError(f"it is a {model_type} model; only {', '.join(classes)} models can be pretrained further")
     model, report = classes[model_type].from_pretrained(source, dtype=torch.float32, output_loading_info=True)
-    missing = [name for name in sorted(report["missing_keys"]) if not name.startswith(MAY_BE_MISSING)]
-    if missing:
+    encoder = [name for name in sorted(report["missing_keys"]) if name.startswith(f"{model.base_model_prefix}.")]
+    if missing := [name for name in encoder if "pooler." not in name and name != SECOND_SEGMENT]:
         raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
     return model if model_type == "bertpre" else from_stock(model)
 

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 NUMBERS = {
-    "int": (r"[-+]?[0-9][0-9_]*", "-+0123456789"),
+    "int": (r"[-+]?[0-9]+(_[0-9]+)*|0x[0-9a-fA-F]+|0o[0-7]+", "-+0123456789"),
     "float": (
-        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         "-+.0123456789",
     ),
 }
@@ -23,10 +23,8 @@ OTHERS = {
 }
 
 
-class CoreLoader(yaml.SafeLoader):
-    """Reads values by the core schema and refuses duplicate keys, of which PyYAML silently keeps the last one."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}
+class UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses duplicate keys, of which PyYAML silently keeps the last one; reads values as YAML 1.1."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys: list[Any] = []
@@ -39,9 +37,16 @@ class CoreLoader(yaml.SafeLoader):
             keys.append(key)
         return super().construct_mapping(node, deep)
 
+
+class CoreLoader(UniqueKeyLoader):
+    """Reads values by the core schema."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
+
     def construct_integer(self, node: yaml.ScalarNode) -> int:
-        """A decimal number: YAML 1.1 reads 010 as eight."""
-        return int(self.construct_scalar(node))
+        """A whole number, decimal where YAML 1.1 reads 010 as eight."""
+        text = self.construct_scalar(node)
+        return int(text, 0) if text.startswith(("0x", "0o")) else int(text)
 
 
 class CoreDumper(yaml.SafeDumper):
@@ -55,9 +60,13 @@ for kind, (pattern, first) in NUMBERS.items():
 CoreLoader.add_constructor("tag:yaml.org,2002:int", CoreLoader.construct_integer)
 
 
-def read_yaml_text(text: str) -> Any:
-    """The value that a text is in YAML; raises yaml.YAMLError."""
-    return yaml.load(text, Loader=CoreLoader)
+def read_yaml_text(text: str, written_by_bertpre: bool = False) -> Any:
+    """The value that a text is in YAML; raises yaml.YAMLError.
+
+    What bertpre has written is read as YAML 1.1: until 2026-11-26 it left texts that are none in 1.2 alone, such as 08,
+    unquoted.
+    """
+    return yaml.load(text, Loader=UniqueKeyLoader if written_by_bertpre else CoreLoader)
 
 
 def write_yaml(value: Any, **options: Any) -> str:

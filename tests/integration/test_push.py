@@ -232,6 +232,7 @@ def test_branches_pull_requests_and_checkpoints(
     branches = sorted(name for name in repository.refs if name.startswith("step-"))
     assert branches == ["step-00000005", "step-00000010"]
     assert "A checkpoint at step 5 of a pretraining" in readme(repository, "step-00000005")
+    assert "A checkpoint at" not in readme(repository, "step-00000010")  # the last
     stored = [repository.files(revision)["model.safetensors"] for revision in (*branches, "main")]
     weights = [load(content)["bert.embeddings.word_embeddings.weight"] for content in stored]
     assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[2])

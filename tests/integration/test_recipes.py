@@ -10,7 +10,7 @@ import yaml
 
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
-from bertpre.commands.show import meaning, show
+from bertpre.commands.show import meaning, show, vocabulary_of
 from bertpre.model import BertPreConfig
 from bertpre.recipe import Recipe, fields, json_schema, load_recipe, shipped_recipes, to_yaml
 from bertpre.run_directory import read_results
@@ -85,6 +85,18 @@ def test_no_test_text_enters_pretraining(name: str) -> None:
 @shipped
 def test_its_output_directory_has_its_name(name: str) -> None:
     assert load_recipe(name).output_dir == f"runs/{name}"
+
+
+def test_the_size_is_that_of_the_given_tokenizers_vocabulary(tmp_path: Path) -> None:
+    added = [{"content": "[MASK]"}, {"content": "a"}]
+    for number, vocabulary in enumerate(({"a": 0, "b": 1}, [["a", -1.0], ["b", -2.0]])):  # WordPiece's, Unigram's
+        folder = tmp_path / str(number) / "tokenizer"
+        folder.mkdir(parents=True)
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": added}))
+        for path in (folder, folder.parent):
+            assert vocabulary_of(load_recipe("quickstart", [f"tokenizer.path={path}"])) == 3
+    assert vocabulary_of(load_recipe("quickstart", ["tokenizer.path=owner/elsewhere"])) is None
+    assert vocabulary_of(load_recipe("quickstart")) == 4096
 
 
 def test_show_estimates_the_cost_of_a_number_of_steps_or_tokens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,8 @@ def test_the_commands_in_a_copys_comments_are_for_the_copy(tmp_path: Path, monke
         lines = Path(f"mine-{name}.yaml").read_text().splitlines()
         commands = [line for line in lines if line.startswith("#   ")]
         assert not [line for line in commands if re.search(rf"(?<!mine-){name}(?!\.yaml)\b", line)]
+    text = Path("mine-imdb-base.yaml").read_text()
+    assert "bertpre run mine-imdb-base.yaml" in text and "bertpre show mine-imdb-base.yaml" in text
     text = Path("mine-wikipedia-modern.yaml").read_text()
     assert "bertpre prepare mine-wikipedia-modern.yaml && bertpre pretrain mine-wikipedia-modern.yaml" in text
     assert "-m bertpre.pretrain mine-wikipedia-modern.yaml" in text

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bertpre.commands.curve import draw, print_point
+from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import can_start_at_random
 from bertpre.finetuning.scores import spread
@@ -37,7 +38,11 @@ def test_a_missing_tokenizer_is_said_and_a_given_one_suffices(
 ) -> None:
     recipe = load_recipe("quickstart", [f"output_dir={tmp_path / 'run'}"])
     assert not can_start_at_random(recipe, "curve")
-    assert "curve: the network without pretraining is left out, because" in capsys.readouterr().out
-    assert can_start_at_random(load_recipe(recipe, ["tokenizer.path=elsewhere"]), "curve")
-    (tmp_path / "run" / "tokenizer").mkdir(parents=True)
-    assert can_start_at_random(recipe, "curve")
+    assert "curve: the network without pretraining is left out: no tokenizer in" in capsys.readouterr().out
+    learn_tokenizer(["a good film"], vocab_size=128).save_pretrained(tmp_path / "given")
+    given = load_recipe(recipe, [f"tokenizer.path={tmp_path / 'given'}"])
+    assert can_start_at_random(given, "curve")
+    assert not can_start_at_random(load_recipe(recipe, ["tokenizer.path=owner/nowhere"]), "curve")
+    long = ["finetune.init=owner/encoder", "finetune.max_length=400", "model.architecture=bert", "finetune.pooling=cls"]
+    assert not can_start_at_random(load_recipe(given, long), "curve")
+    assert "is below finetune.max_length (400)" in capsys.readouterr().out

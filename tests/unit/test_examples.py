@@ -18,6 +18,7 @@ from bertpre.finetuning.examples import Examples, read_examples
 from bertpre.finetuning.labels import LabelEncoder
 from bertpre.finetuning.rows import Rows
 from bertpre.finetuning.splits import read_parts
+from bertpre.finetuning.task import build_task
 from bertpre.recipe import Finetune, Recipe
 
 
@@ -171,15 +172,18 @@ def test_null_and_na_are_ordinary_texts_and_classes_in_tables(tmp_path: Path) ->
 def test_labels_that_differ_in_white_space_or_capitals_alone_are_a_mistake(other: str, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in ("good", "bad", other)])
     with pytest.raises(UserError, match="differ in white space or capitals alone; make them the same, or"):
-        read_examples(Finetune(path=path), "train")
-    named = read_examples(Finetune(path=path, label_names=["good", "bad", other]), "train")
-    assert named.labels.tolist() == [0, 1, 2]
+        build_task(Finetune(path=path), read_examples(Finetune(path=path), "train"))
+    settings = Finetune(path=path, label_names=["good", "bad", other])
+    named = read_examples(settings, "train")
+    assert named.labels.tolist() == [0, 1, 2] and len(build_task(settings, named).classes) == 3
 
 
 def test_a_space_after_the_comma_of_a_csv_file_is_no_part_of_the_value(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text, label\n"one, two", good\nthree, "bad"\n')
     read = read_examples(Finetune(path=str(tmp_path / "a.csv")), "train")
     assert (read.texts, read.classes) == (["one, two", "three"], ("bad", "good"))
+    (tmp_path / "a.tsv").write_text('text\tlabel\n "Well," he said\tgood\nno\tbad\n')  # there is no comma
+    assert read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train").texts == ['"Well," he said', "no"]
 
 
 def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from bertpre.data.tokenizer import learn_tokenizer
+from bertpre.finetuning import loading
 from bertpre.model import (
     BertPreConfig,
     BertPreForMaskedLM,
@@ -181,13 +182,16 @@ def test_segments_that_a_classifier_has_learned_are_kept(architecture: str, tmp_
     save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path, 16)
     inputs = {"input_ids": torch.randint(5, VOCABULARY, (2, 8)), "token_type_ids": torch.tensor([[0, 1] * 4] * 2)}
     torch.testing.assert_close(load_model(str(tmp_path))(**inputs).logits, model(**inputs).logits)
+    read, reads = loading.load_model(str(tmp_path), None, "")
+    torch.testing.assert_close(read(**inputs).logits, model(**inputs).logits)
+    assert "token_type_ids" in reads.model_input_names
 
 
 def test_files_without_some_of_the_encoders_weights_are_refused(architecture: str, tmp_path: Path) -> None:
     model = BertPreForPreTraining(tiny_config(architecture))
     model.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    for gone, message in (("cls.seq_relationship.", None), ("bert.encoder.layer.1.", "lack .* of the model's weights")):
+    for gone, message in (("cls.", None), ("bert.encoder.layer.1.", "lack .* of the model's weights")):
         weights = {name: value for name, value in weights.items() if not name.startswith(gone)}
         save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
         with pytest.raises(ValueError, match=message) if message else nullcontext():
