@@ -86,7 +86,10 @@ print(json.dumps(found))
 
 
 def tiny_model(architecture: str, kind: str, head: str, vocab_size: int) -> PreTrainedModel:
-    """A model with all weights perturbed; only pretraining on pairs has trained the second segment of "modern"."""
+    """A model with all weights perturbed; only pretraining on pairs has trained the second segment of "modern".
+
+    Fine-tuning begins with none.
+    """
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
     labels = LABELS if head != "model" else {}
@@ -96,7 +99,7 @@ def tiny_model(architecture: str, kind: str, head: str, vocab_size: int) -> PreT
         classifier_pooling="mean" if architecture == "modern" and head == "pairs" else "cls", **sizes, **labels,
     )  # fmt: skip
     model = randomize(HEADS[head][0](config))
-    if architecture == "modern" and kind == "none":
+    if architecture == "modern" and (kind == "none" or head != "model"):
         torch.nn.init.zeros_(model.bert.embeddings.second_segment)
     return model
 

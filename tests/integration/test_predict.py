@@ -181,7 +181,7 @@ def test_a_missing_model_is_looked_for_here_and_once_on_the_hub(
     ("arguments", "words"),
     [
         (["{run}", "--file", "/no/such/file"], "cannot be read as text"),
-        (["{run}", "--file", "/dev/null"], "no text to predict"),
+        (["{run}", "--file", "/dev/null"], "--file: /dev/null holds no text"),
         (["/no/such/model", "text"], "there is no folder '/no/such/model', and that is not a Hub id"),
         (["{run}/tokenizer", "text"], "is not a fine-tuned text classifier"),
         (["{run}/model", "text"], "its files lack 2 of the model's weights, classifier.bias among them"),
