@@ -63,7 +63,7 @@ def finetune(
     if accelerator.is_main_process:
         folder = Path(recipe.output_dir)
         if read_results(folder).keys() & set(OF_THE_CLASSIFIER):
-            console.say("finetune: replaces the classifier of before, and drops its evaluation")
+            console.say("finetune: replaces the earlier classifier and drops its evaluation")
         drop_results(folder, "finetune", *OF_THE_CLASSIFIER)
     each = [fit_seed(tuning, seed, made_from) for seed in seeds_of(recipe)]
     best = best_of(each, settings)

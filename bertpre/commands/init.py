@@ -28,8 +28,7 @@ def init(recipe: str, file: str) -> None:
     name, output_dir = shlex.quote(target.as_posix()), f"runs/{target.stem}"
     line = write_yaml({"output_dir": output_dir}).strip()
     text = re.sub(r"(?m)^output_dir:.*$", lambda _: line, text, count=1)
-    text = re.sub(r"(?m)^#   .*$", lambda line: of_the_copy(line[0], recipe, name, output_dir), text)
-    text = re.sub(rf"(?m)^(#.*bertpre \w+) {re.escape(recipe)}\b(?![\w./-])", lambda found: f"{found[1]} {name}", text)
+    text = re.sub(r"(?m)^#.*$", lambda comment: of_the_copy(comment[0], recipe, name, output_dir), text)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -47,8 +46,8 @@ def init(recipe: str, file: str) -> None:
         print(f"  {program()} {command} {name:<{len(name) + 6 - len(command)}}  {does}")
 
 
-def of_the_copy(command: str, recipe: str, name: str, output_dir: str) -> str:
-    """A command from the recipe's comments for its copy: `recipe` and `runs/recipe` are the copy's file and folder."""
-    word = rf"(?<![\w./-]){{}}{re.escape(recipe)}(?![\w./-])"
-    command = re.sub(word.format("runs/"), lambda _: shlex.quote(output_dir), command)
-    return re.sub(word.format(""), lambda _: name, command)
+def of_the_copy(comment: str, recipe: str, name: str, output_dir: str) -> str:
+    """A comment whose commands are for the copy: the argument `recipe` is its file, and `runs/recipe` its folder."""
+    word = rf"{re.escape(recipe)}(?![\w./-])"
+    comment = re.sub(rf"\bruns/{word}", lambda _: shlex.quote(output_dir), comment)
+    return re.sub(rf"(bertpre \w+|bertpre\.pretrain|pretrain\.py) {word}", lambda found: f"{found[1]} {name}", comment)

@@ -111,9 +111,8 @@ def vocabulary_of(recipe: Recipe) -> int | None:
     for file in (Path(path) / "tokenizer.json", Path(path) / "tokenizer" / "tokenizer.json"):
         if file.is_file():
             read = json.loads(file.read_text(encoding="utf-8"))
-            words = (
-                each if isinstance(each, str) else each[0] for each in read["model"]["vocab"]
-            )  # Unigram's have scores
+            # Unigram's words have scores beside them.
+            words = (each if isinstance(each, str) else each[0] for each in read["model"]["vocab"])
             return len({*words, *(token["content"] for token in read["added_tokens"])})
     return None
 

@@ -63,8 +63,8 @@ CoreLoader.add_constructor("tag:yaml.org,2002:int", CoreLoader.construct_integer
 def read_yaml_text(text: str, written_by_bertpre: bool = False) -> Any:
     """The value that a text is in YAML; raises yaml.YAMLError.
 
-    What bertpre has written is read as YAML 1.1: until 2026-11-26 it left texts that are none in 1.2 alone, such as 08,
-    unquoted.
+    What bertpre has written is read as YAML 1.1: until 2026-11-26 it did not quote texts such as 08, which the core
+    schema reads as numbers.
     """
     return yaml.load(text, Loader=UniqueKeyLoader if written_by_bertpre else CoreLoader)
 

@@ -8,7 +8,7 @@ from bertpre.recipe import METRICS
 from bertpre.reporting.charts import gauge, number
 from bertpre.reporting.page import tile
 
-MOST_SAID = 20.0  # nats; a training that diverged has a perplexity that says nothing, or none
+DIVERGED = 20.0  # nats; a training that diverged has a perplexity that says nothing, or none
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
 
 
@@ -36,7 +36,7 @@ def pretraining_tiles(results: dict[str, Any]) -> list[str]:
     validation = trained["validation"]
     found = [loss_tile(validation["mlm_loss"], trained.get("context_free_loss"))]
     loss, accuracy = validation["mlm_loss"], validation["mlm_accuracy"]
-    perplexity = f"; perplexity {math.exp(loss):,.1f}" if loss < MOST_SAID else ""
+    perplexity = f"; perplexity {math.exp(loss):,.1f}" if loss < DIVERGED else ""
     found.append(tile("MLM accuracy", f"{accuracy:.1%}", f"of the masked tokens{perplexity}", gauge(accuracy, 1.0)))
     name = results.get("prepare", {}).get("pairs_kind", "nsp")
     if name == "none" or "nsp_accuracy" not in validation or not validation.get("nsp_pairs", 1):

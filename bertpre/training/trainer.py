@@ -195,7 +195,7 @@ class Trainer:
         self.progress = Progress(state["step"], state["tokens"], position, state["metrics"])
         self.training_step.guard.restore(state)
         self.log.restore(state["log"], self.clock.now(), state["tokens"], self.accelerator)
-        has_open_line = bool(state["log"]["steps"])  # a line of this step, at the end of a phase, is a later one
+        has_open_line = bool(state["log"]["steps"])  # a line of this step, where a phase ends, is newer
         self.log.output.forget_after(state["step"] - has_open_line, state["metrics"].get("step", -1))
         return state
 
