@@ -24,7 +24,7 @@ from training_step import hardware, random_batch
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
-from bertpre.runtime import keep_freed_memory, prepare_compiler, set_deterministic
+from bertpre.runtime import choose_dtype, keep_freed_memory, prepare_compiler, set_deterministic
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import parts_to_compile
 
@@ -49,7 +49,7 @@ def build(way: str, shape: str) -> Callable[[], None]:
     rows, sizes = sizes_of(shape)
     master = BertPreForPreTraining(BertPreConfig(**sizes)).train()
     master.set_attn_implementation("eager")
-    model = WorkingCopy(master, torch.bfloat16).model
+    model = WorkingCopy(master, choose_dtype("auto", torch.device("cpu"))).model
     parts = {"whole": [model], "layers": parts_to_compile(model), "uncompiled": []}[way]
     for part in parts:
         part.compile(dynamic=False)

@@ -10,10 +10,8 @@ from bertpre.finetuning.encoding import EncodedExamples, collate, in_slices
 from bertpre.recipe import Finetune
 from bertpre.training.batches import StepBatch
 from bertpre.training.metrics import Batch
-from bertpre.training.micro_batches import sizes_to_try
+from bertpre.training.micro_batches import LENGTH_MULTIPLE, sizes_to_try
 from bertpre.training.unpadding import unpadded
-
-LENGTH_MULTIPLE = 8  # bf16 matrix products are fastest at such sizes
 
 
 class TrainingBatches:

@@ -1,5 +1,6 @@
 """The recipe unpacked into the trainer of pretraining."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from bertpre.pretraining.batches import PretrainingData, has_pairs, wants_shards
 from bertpre.pretraining.mask_predictions import fill_masks
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
-from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
+from bertpre.runtime import choose_compile, choose_deterministic, is_worth_compiling, peak_flops
 from bertpre.training.checkpoint import Checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation, evaluate_batches
@@ -79,7 +80,8 @@ def build_pretraining_trainer(
         seed=recipe.seed,
         arithmetic=Arithmetic(
             dtype,
-            compile=choose_compile(training.compile, accelerator.device),
+            compile=not is_short(training, model, dtype) and choose_compile(training.compile, accelerator.device),
+            dynamic_shapes=any(phase.sorts for phase in data.phases),
             must_compile=training.compile is True,
             deterministic=choose_deterministic(training.deterministic, accelerator.device),
             max_grad_norm=training.max_grad_norm,
@@ -89,6 +91,24 @@ def build_pretraining_trainer(
         after_step=after_step,
         remedies=REMEDIES,
     )
+
+
+FP32_FLOPS = 3e10  # a second, of training steps on two cores with AVX2
+
+
+def is_short(training: Training, model: BertPreForPreTraining, dtype: torch.dtype) -> bool:
+    """Whether `auto` leaves the layers uncompiled: on a CPU in fp32, where compiling would take longer than it saves.
+
+    It takes half a minute there and saves 0 to 13 % of a step (benchmarks/startup.py). In bf16 it saves more.
+    """
+    device = next(model.parameters()).device
+    if training.compile != "auto" or device.type != "cpu" or dtype != torch.float32:
+        return False
+    slots = max((phase.global_batch_size or training.global_batch_size) * phase.max_length for phase in training.phases)
+    tokens = min(training.max_tokens or math.inf, (training.max_steps or math.inf) * slots)
+    flops = 6 * sum(weight.numel() for weight in model.parameters()) * tokens
+    budget = seconds(training.budget) if training.budget else math.inf
+    return not is_worth_compiling(min(flops, budget * FP32_FLOPS), device)
 
 
 def freeze_pair_head(model: BertPreForPreTraining) -> None:

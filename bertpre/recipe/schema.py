@@ -168,7 +168,7 @@ class Phase(Section):
     max_length: Length = 128
     """Tokens per example, special tokens included."""
     micro_batch_size: MicroBatchSize = "auto"
-    """Examples per forward pass of one process. auto: on a GPU as many as fit in memory, on a CPU all."""
+    """Examples per forward pass of one process. auto: on a GPU what fits in memory; on a CPU all, fewer if rows are short."""
     global_batch_size: Count | None = None
     """Overrides training.global_batch_size in this phase."""
     objective: Literal["masked", "causal"] = "masked"
@@ -195,7 +195,7 @@ class Training(Section):
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
     """Arithmetic type. auto: bf16 where the hardware multiplies it, else fp16 (GPU) or fp32 (CPU)."""
     compile: Literal["auto"] | bool = "auto"
-    """Use torch.compile. auto: where a compiler is installed."""
+    """Use torch.compile. auto: where a compiler is installed and the training is long enough."""
     deterministic: Literal["auto"] | bool = "auto"
     """Make runs bit-identical on the same machine. auto: on CPUs only."""
     optimizer: Literal["adamw", "lamb", "muon"] = "adamw"

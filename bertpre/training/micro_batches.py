@@ -1,4 +1,4 @@
-"""Micro-batches as large as the memory of every process allows."""
+"""The size of micro-batches: as large as memory allows, or, of rows that differ in length, as suits a CPU."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,6 +10,8 @@ from bertpre.training.agreement import gathered
 from bertpre.training.metrics import Batch
 from bertpre.training.trackers import MetricsLog
 
+LENGTH_MULTIPLE = 8  # bf16 matrix products are fastest at such lengths
+CPU_SLOTS = 2048  # of rows of similar length: smaller ones repeat more work, larger ones hold more padding
 HEADROOM = 1 / 8  # of more examples that have to fit, so that a resumed training finds room for the same size again
 
 
@@ -33,6 +35,11 @@ def sizes_to_try(share: int, accelerator: Accelerator) -> list[int]:
     if accelerator.device.type == "cpu" or accelerator.distributed_type == DistributedType.FSDP:
         return [share]
     return [size for size in range(share, 0, -1) if share % size == 0]
+
+
+def rows_of_similar_length(share: int, max_length: int) -> int:
+    """How many of a process's rows a CPU takes at a time where they are sorted by length (benchmarks/short_rows.py)."""
+    return min(share, max(1, CPU_SLOTS // max_length))
 
 
 def choose_sizes(

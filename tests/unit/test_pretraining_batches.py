@@ -1,5 +1,6 @@
 """Pretraining's batches: phases, the falling mask rate, shares of processes."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,10 @@ from accelerate import Accelerator, DistributedType
 from bertpre.data.sampler import PairDataset, Position
 from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.pretraining.batches import PretrainingData
+from bertpre.pretraining.batches import PretrainingData, filled_share
+from bertpre.pretraining.model import initial_model
 from bertpre.recipe import load_recipe
+from bertpre.training.micro_batches import rows_of_similar_length
 
 
 def data_of(run: Path, *overrides: str, accelerator: Any = None) -> PretrainingData:  # noqa: ANN401
@@ -117,3 +120,67 @@ def test_a_causal_phase_predicts_all_tokens_and_validation_stays_masked(tiny_run
     for ours, theirs in zip(data.validation_batches(), masked.validation_batches(), strict=True):
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+LONG_ROWS = ("training.phases=[{share: 1.0, max_length: 512}]", "model.max_position_embeddings=512")
+
+
+def test_only_rows_of_much_padding_are_sorted_and_only_on_a_cpu(tiny_run: Path) -> None:
+    gpu = process(0, 1)
+    gpu.device = torch.device("cuda")
+    assert [phase.sorts for phase in data_of(tiny_run).phases] == [False, False]
+    assert data_of(tiny_run, *LONG_ROWS).phases[0].sorts
+    assert not data_of(tiny_run, *LONG_ROWS, "pairs.kind=none").phases[0].sorts
+    assert not data_of(tiny_run, *LONG_ROWS, "training.precision=fp32", accelerator=gpu).phases[0].sorts
+
+
+def test_the_filled_share_is_that_of_the_attention_mask(tiny_run: Path) -> None:
+    phase = data_of(tiny_run, *LONG_ROWS).phases[0]
+    mask = replace(phase, sorts=False).first(1024)["attention_mask"]
+    assert filled_share(phase.dataset) == pytest.approx(mask.float().mean().item())
+
+
+def test_sorted_rows_have_no_more_padding_and_slots_than_the_longest_needs(tiny_run: Path) -> None:
+    phase = data_of(tiny_run, *LONG_ROWS).phases[0]
+    assert phase.micro_batch_size == 4  # rows of 512 tokens, of the 8 of a step
+    batches = list(phase.micro_batches(phase.dataset.take(Position(), 30)[0]))
+    lengths = [batch["attention_mask"].sum(1) for batch in batches]
+    assert [len(rows) for rows in lengths] == [4] * 7 + [2]
+    assert torch.cat(lengths).tolist() == sorted(torch.cat(lengths).tolist())
+    for batch, rows in zip(batches, lengths, strict=True):
+        width, slots = batch["input_ids"].shape[1], batch["labels"].shape[1]
+        assert width % 8 == 0 and rows.max() <= width < rows.max() + 8
+        assert slots == (batch["labels"] != -100).sum(1).max()
+        widths = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), width)
+        widths |= dict.fromkeys(("masked_positions", "labels"), slots)
+        assert {name: batch[name].shape[1] for name in widths} == widths
+    assert batches[0]["input_ids"].shape[1] < batches[-1]["input_ids"].shape[1] < 512
+
+
+@pytest.mark.parametrize("masking", ["tokens", "words", "spans"])
+def test_sorted_rows_have_the_loss_and_gradients_of_padded_ones(masking: str, tiny_run: Path) -> None:
+    data = data_of(tiny_run, *LONG_ROWS, f"training.masking={masking}")
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), [*LONG_ROWS, "model.hidden_dropout_prob=0"])
+    model = initial_model(recipe, load_tokenizer(tiny_run / "tokenizer"))
+    examples, _ = data.phases[0].dataset.take(Position(), 8)
+    padded = list(replace(data.phases[0], sorts=False, micro_batch_size=8).micro_batches(examples))
+    assert len(padded) == 1 and padded[0]["input_ids"].shape == (8, 512)
+    counts = {
+        "num_items_in_batch": (padded[0]["labels"] != -100).sum(),
+        "num_pairs_in_batch": (padded[0]["next_sentence_label"] != -100).sum(),
+    }
+    results = []
+    for batches in (padded, list(data.phases[0].micro_batches(examples))):
+        model.eval().zero_grad()
+        loss = sum(model(**batch, **counts).loss for batch in batches)
+        loss.backward()
+        results.append([loss.detach(), *(weight.grad.clone() for weight in model.parameters())])
+    for sorted_rows, padded_rows in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(sorted_rows, padded_rows, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("share", "length", "rows"), [(32, 128, 16), (8, 128, 8), (31, 128, 16), (256, 512, 4), (6, 4096, 1)]
+)
+def test_a_cpu_takes_2048_slots_of_sorted_rows_at_a_time(share: int, length: int, rows: int) -> None:
+    assert rows_of_similar_length(share, length) == rows

@@ -1,0 +1,53 @@
+"""When pretraining leaves the layers uncompiled."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from bertpre.pretraining.build import is_short
+from bertpre.recipe import load_recipe
+
+
+def model_of(parameters: int, device: str = "cpu") -> Any:  # noqa: ANN401
+    """What is asked of a model of so many parameters, without their memory."""
+    weight = cast(nn.Parameter, SimpleNamespace(numel=lambda: parameters, device=torch.device(device)))
+    return SimpleNamespace(parameters=lambda: iter([weight]))
+
+
+def is_uncompiled(recipe: str, *overrides: str, dtype: torch.dtype = torch.float32, **model: Any) -> bool:  # noqa: ANN401
+    return is_short(load_recipe(recipe, list(overrides)).training, model_of(1_155_586, **model), dtype)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "expected"),
+    [
+        ("quickstart", (), True),  # 95 seconds
+        ("quickstart", ("training.budget=8m",), True),
+        ("quickstart", ("training.budget=9m",), False),
+        ("quickstart", ("training.budget=1h", "training.max_steps=300"), True),  # 8.5e12 FLOPs
+        ("quickstart", ("training.budget=null", "training.max_steps=600"), False),  # 1.7e13
+        ("quickstart", ("training.budget=1h", "training.max_tokens=2000000"), True),  # 1.4e13
+        ("quickstart", ("training.budget=null", "training.max_tokens=2500000"), False),  # 1.7e13
+        ("imdb-mini-cpu", (), False),
+    ],
+)
+def test_a_short_training_in_fp32_on_a_cpu_is_not_compiled(
+    recipe: str, overrides: tuple[str, ...], expected: bool
+) -> None:
+    assert is_uncompiled(recipe, *overrides) == expected
+
+
+def test_the_rows_of_the_largest_phase_count() -> None:
+    phases = "training.phases=[{share: 0.9, max_length: 128}, {share: 0.1, max_length: 256, global_batch_size: 64}]"
+    steps = ("training.budget=null", "training.max_steps=300")
+    assert is_uncompiled("quickstart", *steps) and not is_uncompiled("quickstart", *steps, phases)
+
+
+def test_what_is_asked_for_and_other_machines_are_compiled_as_before() -> None:
+    assert not is_uncompiled("quickstart", dtype=torch.bfloat16)
+    assert not is_uncompiled("quickstart", device="cuda")
+    assert not is_uncompiled("quickstart", "training.compile=true")
+    assert not is_uncompiled("quickstart", "training.compile=false")  # which `choose_compile` says
