@@ -168,7 +168,7 @@ class Phase(Section):
     max_length: Length = 128
     """Tokens per example, special tokens included."""
     micro_batch_size: MicroBatchSize = "auto"
-    """Examples per forward pass of one process. auto: on a GPU what fits in memory; on a CPU all, fewer if rows are short."""
+    """Examples per pass of one process. auto: on a GPU what fits in memory; on a CPU all, fewer if rows are short."""
     global_batch_size: Count | None = None
     """Overrides training.global_batch_size in this phase."""
     objective: Literal["masked", "causal"] = "masked"
