@@ -63,16 +63,14 @@ class PhaseBatches:
         left_out = [] if self.dataset.has_padding else ["attention_mask"]
         left_out += [] if self.has_pairs else ["next_sentence_label"]
         if self.sorts:
-            examples = sorted(examples, key=lambda example: len(example.a) + len(example.b))
+            examples = sorted(examples, key=lambda each: len(each.a) + len(each.b))
         for group in in_batches(examples, self.micro_batch_size):
             if self.is_causal:
                 yield self.collator.next_tokens(group)
                 continue
             batch = self.collator(group, masked_lm_prob)
             kept = {name: value for name, value in batch.items() if name not in left_out}
-            if self.sorts:
-                kept = cut_padding(kept)
-            yield unpadded(kept) if self.unpads else kept
+            yield unpadded(kept) if self.unpads else cut_padding(kept) if self.sorts else kept
 
     def first(self, rows: int) -> Batch:
         """The first examples as one micro-batch."""
