@@ -1,5 +1,6 @@
 """`bertpre doctor`: what can be known before a training: machine, data, arithmetic, time, memory, a rehearsal."""
 
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -161,8 +162,12 @@ def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
     processes = data.accelerator.num_processes
     for number, phase in enumerate(data.phases, start=1):
         size, micro = phase.global_batch_size, phase.micro_batch_size
-        passes, group = size // (micro * processes), len(phase.dataset.plan(0)[0])
-        made = f"{micro} in a pass x {passes} passes" if len(phase.choices) == 1 else f"{micro} in passes that fit"
+        passes, group = math.ceil(size / processes / micro), len(phase.dataset.plan(0)[0])
+        made = (
+            f"{'' if size == micro * passes * processes else 'at most '}{micro} in a pass x {passes} passes"
+            if len(phase.choices) == 1
+            else f"{micro} in passes that fit"
+        )
         yield f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {made} x {processes} processes"
         if size > group * phase.dataset.groups:
             yield f"! a step takes more pairs than the corpus has ({group:,}): lower training.global_batch_size"
@@ -190,7 +195,8 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
     for number, phase in enumerate(data.phases, start=1):
         if len(phase.choices) > 1:
             yield f"phase {number}: {phase.micro_batch_size} pairs in a pass fit"
-    yield f"the largest batches fit; compiling and running them took {duration(rehearsal.startup_seconds)}"
+    work = "compiling and running" if trainer.training_step.is_compiled else "running"
+    yield f"the largest batches fit; {work} them took {duration(rehearsal.startup_seconds)}"
     yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, phase_costs(recipe))
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
     name, words = ("clm_loss", "next-token loss") if data.phases[0].is_causal else ("mlm_loss", "MLM loss")
