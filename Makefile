@@ -1,8 +1,9 @@
 # Every target works on a fresh clone: it makes .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles modules when they are first imported; compiling all of them takes half of an installation's time.
-INSTALL := -m pip install -q --no-compile
+# Python compiles modules when they are first imported, unless it may not write them; compiling all of them takes half of
+# an installation's time.
+INSTALL := -m pip install -q $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
 .PHONY: quickstart notebooks check test test-slow test-oldest schema docs clean
 
