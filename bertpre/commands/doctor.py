@@ -163,11 +163,8 @@ def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
     for number, phase in enumerate(data.phases, start=1):
         size, micro = phase.global_batch_size, phase.micro_batch_size
         passes, group = math.ceil(size / processes / micro), len(phase.dataset.plan(0)[0])
-        made = (
-            f"{'' if size == micro * passes * processes else 'at most '}{micro} in a pass x {passes} passes"
-            if len(phase.choices) == 1
-            else f"{micro} in passes that fit"
-        )
+        rows = f"{micro}" if size == micro * passes * processes else f"at most {micro}"
+        made = f"{rows} in a pass x {passes} passes" if len(phase.choices) == 1 else f"{micro} in passes that fit"
         yield f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {made} x {processes} processes"
         if size > group * phase.dataset.groups:
             yield f"! a step takes more pairs than the corpus has ({group:,}): lower training.global_batch_size"
