@@ -1,7 +1,6 @@
 """Processes resume from one checkpoint, hold the same weights, and end together with one message where they cannot."""
 
 import shutil
-import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -10,7 +9,8 @@ import pytest
 from bertpre.errors import UserError
 from bertpre.training.agreement import bit_sums, from_first, processes, refuse_different_weights, together
 from bertpre.training.checkpoint import read_state
-from tests.helpers import ROOT, copy_run, read_metrics, run_process
+from tests.forked import run_forked
+from tests.helpers import copy_run, read_metrics
 from tests.toys import ToyModel
 
 # What one process sees of the shared folder: checkpoint 10 is damaged, or not listed yet.
@@ -75,11 +75,8 @@ def pretrain_on(
         "import os", "from bertpre.training import checkpoint", everywhere, f"if os.environ['RANK'] == '{rank}':",
         *(f"    {line}" for line in trouble.splitlines()), "from bertpre.cli import launched", "launched('pretrain')",
     ]  # fmt: skip
-    script = target.parent / "script.py"
-    script.write_text("\n".join(lines))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-    arguments = [str(script), str(run / "recipe.yaml"), f"output_dir={target}", "training.optimizer=adamw"]
-    return run_process([sys.executable, *torchrun, *arguments], PYTHONPATH=str(ROOT))
+    arguments = (run / "recipe.yaml", f"output_dir={target}", "training.optimizer=adamw")
+    return run_forked("\n".join(lines), *arguments, ranks=count)
 
 
 def errors(done: CompletedProcess[str]) -> list[str]:

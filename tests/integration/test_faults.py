@@ -19,6 +19,7 @@ from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.checkpoint import list_checkpoints
 from bertpre.training.trackers import WandbTracker
 from bertpre.training.trainer import Trainer
+from tests.forked import run_forked
 from tests.helpers import (
     ROOT,
     at_step,
@@ -26,7 +27,6 @@ from tests.helpers import (
     read_metrics,
     run_cli,
     run_here,
-    run_process,
     training_with,
     tree_hash,
 )
@@ -85,8 +85,7 @@ def test_a_signal_during_the_last_evaluation_loses_nothing(
 
 
 def pretrain_with(hook: str, run: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", training_with(hook), str(run / "recipe.yaml"), f"output_dir={target}"]
-    return run_process(command)
+    return run_forked(training_with(hook), run / "recipe.yaml", f"output_dir={target}")
 
 
 @pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
@@ -202,11 +201,8 @@ def test_a_sigterm_to_the_launcher_alone_saves(tiny_run: Path, tmp_path: Path) -
 
 def launch_two(run: Path, target: Path, hook: str) -> subprocess.CompletedProcess[str]:
     """Pretrain on two processes, with a hook after each step."""
-    script = target.parent / "script.py"
-    script.write_text(training_with(hook))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
-    arguments = [str(run / "recipe.yaml"), f"output_dir={target}", "training.optimizer=adamw"]
-    return run_process([*launcher, *arguments], PYTHONPATH=str(ROOT))
+    arguments = (run / "recipe.yaml", f"output_dir={target}", "training.optimizer=adamw")
+    return run_forked(training_with(hook), *arguments, ranks=2)
 
 
 ON_ONE_PROCESS = "step == 8 and trainer.accelerator.process_index == 1 and os.kill(os.getpid(), signal.{})"

@@ -270,8 +270,10 @@ def test_a_new_head_is_new_though_the_source_has_one(tiny_modern_run: Path) -> N
 
 
 FIRST = [
-    *(f"transformers.{name}" for name in ("modeling_layers", "models.bert.modeling_bert", "models.auto.modeling_auto")),
+    "transformers.models.bert.modeling_bert",
     "bertpre.model.layers_bertpre",  # a layer alone, as in a notebook
+    pytest.param("transformers.modeling_layers", marks=pytest.mark.slow),
+    pytest.param("transformers.models.auto.modeling_auto", marks=pytest.mark.slow),
 ]
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import ROOT, run_process
 
 ABSENT = ("datasets", "wandb")  # on the machine that it is for
@@ -19,6 +21,7 @@ esac
 """
 
 
+@pytest.mark.slow  # two minutes where the processor emulates bf16
 def test_the_checks_pass_in_small_without_the_packages_that_are_not_needed() -> None:
     program = f"""
 import runpy, sys

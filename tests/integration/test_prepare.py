@@ -21,7 +21,8 @@ from bertpre.errors import UserError
 from bertpre.files import locked
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import claim, read_results
-from tests.helpers import run_cli, run_process, tree_hash
+from tests.forked import run_forked
+from tests.helpers import run_here, tree_hash
 
 PART_CHARACTERS = 8000  # some reviews
 KILLED = """
@@ -143,7 +144,7 @@ def test_an_interrupted_prepare_resumes_to_the_same_bytes(prepare: Prepare, tiny
     arguments = (tiny_recipe, f"output_dir={target}", "prepare.workers=1")
     for write in (8, 60, 75):  # while parts are cleaned, while documents are chosen, while parts are encoded
         code = KILLED.format(write=write, characters=PART_CHARACTERS)
-        done = run_process([sys.executable, "-c", code, *map(str, arguments)])
+        done = run_forked(code, *arguments)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert not (target / "data").exists()
     prepare("killed", "prepare.workers=1")
@@ -153,7 +154,7 @@ def test_an_interrupted_prepare_resumes_to_the_same_bytes(prepare: Prepare, tiny
     # Killed while it tidied up: the store is complete, and the next attempt removes what is left over.
     (target / "results.json").unlink()
     (target / "data" / "part-00000.texts").write_text("left over")
-    assert run_cli("prepare", *arguments).returncode == 0
+    assert run_here("prepare", *arguments) == 0
     assert tree_hash(whole / "data") == tree_hash(target / "data")
 
 

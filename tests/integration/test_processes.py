@@ -17,6 +17,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
 from bertpre.training.trainer import Trainer
+from tests.forked import run_forked
 from tests.helpers import ROOT, at_step, copy_run, free_port, read_metrics, run_process, training_with
 
 ASKED = ("--cpu", "--num_processes", "2")
@@ -34,6 +35,17 @@ def launch(
     started = [script] if script.endswith(".py") else ["-m", script]
     arguments = [*started, str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
     return run_process([sys.executable, "-m", *launcher, *arguments])
+
+
+LAUNCHED = "\nfrom bertpre.cli import launched\nlaunched('pretrain')\n"
+
+
+def run_ranks(
+    program: str, run: Path, target: Path, *overrides: str, count: int = 2, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program on several CPU processes, without a launcher and its imports."""
+    arguments = (run / "recipe.yaml", f"output_dir={target}", *overrides)
+    return run_forked(program, *arguments, ranks=count, **environment)
 
 
 def processes_of(run: Path, stage: str) -> int:
@@ -171,10 +183,7 @@ def test_fifty_steps_on_several_processes_are_those_on_one(count: int, tiny_mode
         trainer.log.start_interval(trainer.clock.now(), trainer.progress.tokens)
 
     results = pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *FIFTY]), note)
-    script = tmp_path / "pretrain.py"
-    script.write_text(training_with(EXACT_LOSSES))
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
-    done = launch(str(script), tiny_modern_run, several, *FIFTY, launcher=torchrun)
+    done = run_ranks(training_with(EXACT_LOSSES), tiny_modern_run, several, *FIFTY, count=count)
     assert done.returncode == 0, done.stderr
     assert processes_of(several, "pretrain") == count
     exact = [float(line) for line in (several / "exact.txt").read_text().split()]
@@ -196,11 +205,9 @@ NOTE_WEIGHTS = """
 
 @pytest.mark.parametrize("optimizer", ["muon", pytest.param("lamb", marks=pytest.mark.slow)])
 def test_processes_hold_the_same_bits_for_fifty_steps(optimizer: str, tiny_run: Path, tmp_path: Path) -> None:
-    target, script = copy_run(tiny_run, tmp_path / "run", "prepare"), tmp_path / "pretrain.py"
-    script.write_text(training_with(NOTE_WEIGHTS))
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
     overrides = (*FIFTY[1:], f"training.optimizer={optimizer}")  # with dropout, which differs between the processes
-    done = launch(str(script), tiny_run, target, *overrides, launcher=torchrun)
+    done = run_ranks(training_with(NOTE_WEIGHTS), tiny_run, target, *overrides)
     assert done.returncode == 0, done.stderr
     first, second = ((target / f"weights-{rank}.txt").read_text().splitlines() for rank in (0, 1))
     assert len(set(first)) == 50
@@ -289,10 +296,7 @@ def test_weights_sharded_over_two_processes_train_as_on_one(
     spread, alone = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("spread", "alone"))
     overrides = (f"training.optimizer={optimizer}", "training.phases.0.micro_batch_size=2")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
-    script = tmp_path / "pretrain.py"
-    script.write_text(f"{SHARDED}{COUNTED}from bertpre.cli import launched\nlaunched('pretrain')\n")
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = launch(str(script), tiny_modern_run, spread, *overrides, launcher=torchrun)
+    done = run_ranks(f"{SHARDED}{COUNTED}{LAUNCHED}", tiny_modern_run, spread, *overrides)
     assert done.returncode == 0, done.stderr
     tolerance = 1e-2 if optimizer == "muon" else 2 * LOGGED_DIGIT
     assert losses(spread) == pytest.approx(losses(alone), abs=tolerance)
@@ -333,11 +337,10 @@ NAN_ON_ONE_PROCESS = """
 def test_a_gradient_that_is_not_finite_on_one_process_skips_the_step_on_all(
     is_sharded: bool, optimizer: str, tiny_modern_run: Path, tmp_path: Path
 ) -> None:
-    target, script = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "pretrain.py"
-    script.write_text((SHARDED if is_sharded else "") + training_with(NAN_ON_ONE_PROCESS))
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    program = (SHARDED if is_sharded else "") + training_with(NAN_ON_ONE_PROCESS)
     overrides = (f"training.optimizer={optimizer}", "training.max_steps=7", "training.log_every=7")
-    done = launch(str(script), tiny_modern_run, target, *overrides, launcher=torchrun)
+    done = run_ranks(program, tiny_modern_run, target, *overrides)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the gradient of step 3 is not finite") == 1
     rows = read_metrics(target, "pretrain", "train")  # two: a line ends with its phase
@@ -369,10 +372,8 @@ def test_layers_of_sharded_weights_are_compiled(backend: str, tiny_modern_run: P
     spread, alone = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("spread", "alone"))
     overrides = ("training.optimizer=adamw", "training.phases.0.micro_batch_size=2")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={alone}", *overrides]))
-    script = tmp_path / "pretrain.py"
-    script.write_text(f"{SHARDED}{backend}from bertpre.cli import launched\nlaunched('pretrain')\n")
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = launch(str(script), tiny_modern_run, spread, *overrides, "training.compile=true", launcher=torchrun)
+    overrides += ("training.compile=true",)
+    done = run_ranks(f"{SHARDED}{backend}{LAUNCHED}", tiny_modern_run, spread, *overrides)
     assert done.returncode == 0, done.stderr
     assert losses(spread) == pytest.approx(losses(alone), abs=2 * LOGGED_DIGIT)
     if backend:  # two layers, which differ, and two lengths
@@ -399,16 +400,13 @@ def started(state, *arguments, **options):
 
 AcceleratorState.__init__ = started
 from bertpre.cli import launched
+launched(STAGE)
 """
 
 
 def launch_fsdp(stage: str, run: Path, target: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Start a stage on two processes, as an accelerate configuration with FSDP does."""
-    script = target.parent / f"{stage}.py"
-    script.write_text(f"{AS_ON_GPUS}launched('{stage}')\n")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
-    arguments = [str(run / "recipe.yaml"), f"output_dir={target}", *overrides]
-    return run_process([sys.executable, *torchrun, *arguments], PYTHONPATH=str(ROOT), **FSDP)
+    return run_ranks(AS_ON_GPUS.replace("STAGE", repr(stage)), run, target, *overrides, **FSDP)
 
 
 def test_fine_tuning_under_fsdp_holds_whole_models_and_says_so(tiny_modern_run: Path, tmp_path: Path) -> None:
@@ -445,24 +443,17 @@ def test_the_launch_configurations_are_accelerates(file: Path) -> None:
 
 
 def test_processes_part_at_the_end(tiny_modern_run: Path, tmp_path: Path) -> None:
-    target, script = copy_run(tiny_modern_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
-    script.write_text(
-        "import atexit\nfrom torch import distributed\nfrom bertpre.cli import launched\n"
-        "atexit.register(lambda: print(f'still a group: {distributed.is_initialized()}'))\nlaunched('pretrain')\n"
-    )
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = launch(str(script), tiny_modern_run, target, launcher=torchrun)
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    said = "atexit.register(lambda: print(f'still a group: {distributed.is_initialized()}'))"
+    done = run_ranks(f"import atexit\nfrom torch import distributed\n{said}{LAUNCHED}", tiny_modern_run, target)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("still a group: False") == 2
 
 
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
-    script = tmp_path / "uneven.py"
-    script.write_text(training_with(UNEVEN))
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     budget = ("training.max_steps=null", "training.budget=8s", "training.eval_every=5")
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = launch(str(script), tiny_modern_run, target, *budget, launcher=torchrun)
+    done = run_ranks(training_with(UNEVEN), tiny_modern_run, target, *budget)
     assert done.returncode == 0, done.stderr
     assert (target / "model").is_dir()
 

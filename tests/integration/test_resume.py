@@ -16,6 +16,7 @@ from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.trainer import Trainer
+from tests.forked import run_forked
 from tests.helpers import at_step, copy_run, read_metrics, run_cli, run_here, run_process, training_with, tree_hash
 
 TIMES = {
@@ -38,7 +39,7 @@ def killed(finished: Path, target: Path, hook: str, by: signal.Signals) -> tuple
     """Pretrain on the prepared data of a finished run until `hook` ends the process; returns how to resume."""
     copy_run(finished, target, "prepare")
     arguments = (finished / "recipe.yaml", f"output_dir={target}")
-    done = run_process([sys.executable, "-c", training_with(hook), *map(str, arguments)])
+    done = run_forked(training_with(hook), *arguments)
     assert done.returncode == -by, done.stderr
     assert not (target / "model").exists()
     assert "pretrain" not in json.loads((target / "results.json").read_text())
@@ -82,7 +83,7 @@ def test_a_run_killed_while_step_5_is_written_in_the_background_resumes_bit_iden
     slow = "from bertpre.training import checkpoint\nlate = lambda tensors, file: time.sleep(60)\n"
     hook = "if step == 4: checkpoint.save_file = late\n    step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
     arguments = (str(tiny_run / "recipe.yaml"), f"output_dir={target}")
-    done = run_process([sys.executable, "-c", slow + training_with(hook), *arguments])
+    done = run_forked(slow + training_with(hook), *arguments)
     assert done.returncode == -signal.SIGKILL, done.stderr
     names = sorted(path.name for path in (target / "checkpoints").iterdir())
     assert names == ["step-00000000", "step-00000005.partial"]
@@ -229,7 +230,7 @@ def test_a_killed_fine_tuning_resumes_inside_its_epoch(tiny_modern_run: Path, tm
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
     arguments = (tiny_modern_run / "recipe.yaml", f"output_dir={target}")
     hook = "step == 5 and trainer.save(); step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
-    done = run_process([sys.executable, "-c", training_with(hook, "finetune"), *map(str, arguments)])
+    done = run_forked(training_with(hook, "finetune"), *arguments)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert max(row["step"] for row in read_metrics(target, "finetune")) == 7  # lines that must go
     assert run_here("finetune", *arguments) == 0

@@ -19,7 +19,7 @@ from bertpre.recipe import load_recipe
 from bertpre.runtime import start_accelerator
 from bertpre.training.trainer import Trainer
 from tests.helpers import at_step, copy_run, read_metrics, tiny_values, training_with, write_recipe
-from tests.integration.test_processes import LOGGED_DIGIT, launch
+from tests.integration.test_processes import LOGGED_DIGIT, run_ranks
 
 FORCED = "from bertpre.pretraining import batches; batches.choose_unpadding = lambda *_: True\n"
 WEIGHTS = Path("model", "model.safetensors")
@@ -108,10 +108,8 @@ def test_fine_tuning_has_the_same_losses(
 
 def test_two_processes_without_padding_are_one_with_it(prepared: Path, tmp_path: Path) -> None:
     one, two = trained(prepared, tmp_path / "one"), shutil.copytree(prepared, tmp_path / "two")
-    script = tmp_path / "unpadded.py"
-    script.write_text(FORCED + training_with("assert 'token_index' in trainer.batches.source.largest()[0]"))
-    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = launch(str(script), two, two, *STEPS, launcher=torchrun)
+    program = FORCED + training_with("assert 'token_index' in trainer.batches.source.largest()[0]")
+    done = run_ranks(program, two, two, *STEPS)
     assert done.returncode == 0, done.stderr
     assert losses(two) == pytest.approx(losses(one), abs=1.5 * LOGGED_DIGIT)
 
