@@ -38,7 +38,7 @@ def run_forked(
         output.touch()
         errors.touch()
         processes = [
-            forks.Process(target=run_here, args=(program, command, environment | place, output, errors))
+            forks.Process(target=become, args=(program, command, environment | place, output, errors))
             for place in places
         ]
         for process in processes:
@@ -74,8 +74,8 @@ def wait_for_all(processes: list, deadline: float) -> int:
     return next((process.exitcode for process in processes if process.exitcode), 0)
 
 
-def run_here(program: str, command: list[str], environment: dict[str, str], output: Path, errors: Path) -> None:
-    """In the fork: become the program."""
+def become(program: str, command: list[str], environment: dict[str, str], output: Path, errors: Path) -> None:
+    """In the fork: run the program with its arguments, environment and output."""
     for file, descriptor in ((output, 1), (errors, 2)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.clear()
