@@ -18,7 +18,8 @@ from types import ModuleType
 from tests.helpers import ROOT, free_port
 
 forks = get_context("forkserver")
-forks.set_forkserver_preload(["torch", "accelerate", "transformers.modeling_utils", "transformers.models.auto"])
+forks.set_forkserver_preload(["torch", "accelerate", "transformers.modeling_utils", "transformers.pipelines"])
+COMMAND = "from bertpre.cli import main\nmain()"  # the program that `bertpre ARGUMENTS` is
 
 
 def run_forked(

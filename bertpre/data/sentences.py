@@ -14,6 +14,7 @@ BOUNDARY = re.compile(
     r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
     r"""|(?<=[。！？｡។။።])[。！？｡។။።]*[」』”]*"""
     r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # no space: "the end.The actors"
+    r"""|(?<=[가-힣]{2}[.!?])[.!?]*(?=[가-힣])"""  # likewise in Korean: "재밌네요..아직 안 보신분"
     r"""|(?<=\n))"""
 )
 TITLE = (  # abbreviations before a name or a number

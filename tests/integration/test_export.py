@@ -1,7 +1,6 @@
 """Exported folders give the logits of the run's models, in a process without bertpre."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,8 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model import export as model_export
 from bertpre.model import load_model, modeling_bertpre, onnx
-from tests.helpers import copy_run, run_cli, tree_hash
+from tests.forked import COMMAND, run_forked
+from tests.helpers import copy_run, run_process, tree_hash
 
 MASKED = "The film was [MASK]."
 TEXTS = ["I loved every minute of it.", "Not once did I feel that the Café's script was clever, and I wanted out."]
@@ -38,9 +38,12 @@ print(json.dumps([[type(fill_mask.model).__name__, type(classify.model).__name__
 
 def pipelines_without_bertpre(folder: Path, trust_remote_code: bool = False) -> tuple[list[str], dict, list[dict]]:
     """Class names, guesses for MASKED and class probabilities of TEXTS, from stock pipelines in a clean process."""
-    command = [sys.executable, "-c", WITHOUT_BERTPRE, str(folder), str(trust_remote_code), MASKED, *TEXTS]
-    environment = os.environ | {"HF_MODULES_CACHE": str(folder.parent / "modules")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder.parent, env=environment)
+    arguments = (str(folder), str(trust_remote_code), MASKED, *TEXTS)
+    if trust_remote_code:  # where the code goes is read when transformers is imported
+        command, modules = [sys.executable, "-c", WITHOUT_BERTPRE, *arguments], str(folder.parent / "modules")
+        done = run_process(command, HF_MODULES_CACHE=modules)
+    else:
+        done = run_forked(WITHOUT_BERTPRE, *arguments)
     assert done.returncode == 0, done.stderr
     names, guesses, classes = json.loads(done.stdout.splitlines()[-1])
     return names, {int(token): score for token, score in guesses.items()}, classes
@@ -65,7 +68,7 @@ def check_against_run(run: Path, guesses: dict[int, float], classes: list[dict[s
 
 def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "bert"
-    done = run_cli("export", tiny_run, "--to", "bert", "--output-dir", folder)
+    done = run_forked(COMMAND, "export", tiny_run, "--to", "bert", "--output-dir", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"export: {folder}; the logits differ from the run's by at most ")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")  # no progress bars, no report of weights
@@ -161,7 +164,7 @@ print(json.dumps([{token: probabilities[token] for token in best}, classes]))
 """
 
 
-@pytest.mark.parametrize("run_name", ["tiny_run", "tiny_modern_run"])
+@pytest.mark.parametrize("run_name", [pytest.param("tiny_run", marks=pytest.mark.slow), "tiny_modern_run"])
 def test_onnx_needs_neither_bertpre_nor_torch(run_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     run = request.getfixturevalue(run_name)

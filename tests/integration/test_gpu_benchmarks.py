@@ -46,6 +46,7 @@ runpy.run_path("benchmarks/gpu_checks.py", run_name="__main__")
     ]
 
 
+@pytest.mark.slow  # half a minute where the processor emulates bf16, as the next one
 def test_the_profile_shares_out_the_time_of_a_step() -> None:
     command = [sys.executable, "benchmarks/step_profile.py", "tiny"]
     done = run_process(command, TORCHDYNAMO_DISABLE="1", PYTHONPATH=str(ROOT))
@@ -55,6 +56,7 @@ def test_the_profile_shares_out_the_time_of_a_step() -> None:
     assert shares["matrix products"] > 0
 
 
+@pytest.mark.slow
 def test_every_case_of_the_ablation_does_a_step() -> None:
     program = """
 import sys

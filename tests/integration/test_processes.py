@@ -84,7 +84,7 @@ def test_pretraining_on_two_processes_is_pretraining_on_one(tiny_modern_run: Pat
 
 def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
-    done = launch("bertpre.finetune", tiny_modern_run, target)
+    done = run_ranks("from bertpre.cli import launched\nlaunched('finetune')", tiny_modern_run, target)
     assert done.returncode == 0, done.stderr
     assert processes_of(target, "finetune") == 2
     assert_same_figures(target, tiny_modern_run, "finetune")

@@ -60,8 +60,16 @@ def test_a_new_line_ends_a_sentence() -> None:
     assert split_sentences("A title\nThe text. More text") == ["A title", "The text.", "More text"]
 
 
-def test_a_missing_space_does_not_hide_the_end() -> None:
-    assert split_sentences("That was the end.The actors bowed.") == ["That was the end.", "The actors bowed."]
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["That was the end.", "The actors bowed."],
+        ["재밌네요..", "아직 안 보신분 꼭 보세요....", "최고!", "또 봐요."],
+        ["영화 디.워를 봤다."],  # a title: one syllable before the full stop
+    ],
+)
+def test_a_missing_space_does_not_hide_the_end(sentences: list[str]) -> None:
+    assert split_sentences("".join(sentences)) == sentences
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n"])
