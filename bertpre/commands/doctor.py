@@ -18,7 +18,7 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.store import SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
-from bertpre.finetuning.splits import read_parts, read_test
+from bertpre.finetuning.splits import balance, read_parts, read_test
 from bertpre.model.flops import Sizes, flops_per_token
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
@@ -93,14 +93,12 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
 
 
 def label_lines(recipe: Recipe) -> Iterator[str]:
-    """The number of examples for training, validation and test, and of each class."""
+    """The number of examples for training, validation and test, and of the classes of the training examples."""
     parts = read_parts(recipe)
     training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
     held_out = f"{len(validation):,}" if validation else "no"
     yield f"{len(training):,} training, {held_out} validation and {len(test):,} test examples"
-    if recipe.required_finetune.task in ("classification", "multi_label"):
-        counts = training.labels.sum(0) if training.labels.ndim == 2 else np.bincount(training.labels)
-        yield ", ".join(f"{name} {int(count):,}" for name, count in zip(training.classes[:20], counts, strict=False))
+    yield f"training: {balance(recipe.required_finetune.task, training)}"
 
 
 def compiler_fault(device: torch.device) -> str | None:

@@ -1,5 +1,6 @@
 """`bertpre pretrain`: store -> model, with exact resume."""
 
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,13 +19,16 @@ from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
+from bertpre.reporting.curves import of_stage, read_metrics
 from bertpre.reporting.report import validation_rows
 from bertpre.run_directory import claim, data_folder, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.sharding import gather_each
 from bertpre.training.trainer import Trainer
 
+logger = logging.getLogger(__name__)
 PUSH_SECONDS = 600  # that the end of a training waits for a push in the background
+RISE = 0.05  # nats by which a validation MLM loss has risen, not just varied
 
 
 @one_at_a_time
@@ -66,6 +70,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     results = {
         "steps": trainer.progress.step,
         "tokens": trainer.progress.tokens,
+        "epochs": trainer.progress.tokens / data.tokens_per_epoch,  # special tokens count among the tokens
         "seconds": trainer.clock.elapsed,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "validation": {name: validation[name] for name in names if name in validation and name != "loss"},
@@ -81,10 +86,24 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         write_results(folder, "pretrain", results)
         measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
         print(
-            f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens in {duration(results['seconds'])}; "
-            f"validation {measured}"
+            f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens ({results['epochs']:.1f} epochs) in "
+            f"{duration(results['seconds'])}; validation {measured}"
         )
+        if warning := memorised(of_stage(read_metrics(folder), "pretrain", "validation"), results["epochs"]):
+            logger.warning(warning)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         push_result(recipe)
     return results
+
+
+def memorised(validations: list[dict[str, Any]], epochs: float) -> str | None:
+    """A warning where the MLM loss on held-out text was lower before the end; `validations` are rows of the log."""
+    lowest, last = min(validations, key=lambda row: row["mlm_loss"]), validations[-1]
+    if last["mlm_loss"] < lowest["mlm_loss"] + RISE:
+        return None
+    return (
+        f"pretrain: the validation MLM loss was {lowest['mlm_loss']:.3f} at step {lowest['step']:,} and is "
+        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} epochs: the model has learnt the text by heart; train "
+        "on more text, or for a shorter time in a new output_dir"
+    )

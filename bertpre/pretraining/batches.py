@@ -100,7 +100,9 @@ class PretrainingData:
             build_phase(recipe, tokenizer, phase, shards, accelerator, end)
             for phase, end in zip(training.phases, ends, strict=True)
         ]
-        self.frequencies = audit_frequencies(read_token_counts(folder), tokenizer, training.mask_split)
+        counts = read_token_counts(folder)
+        self.tokens_per_epoch = int(counts.sum())
+        self.frequencies = audit_frequencies(counts, tokenizer, training.mask_split)
         # Validation uses the first phase's length, where most of the training is, from the start to the end.
         held_out = pair_dataset(recipe, tokenizer, training.phases[0], self.validation_shards)
         self.held_out = held_out

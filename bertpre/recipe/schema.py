@@ -489,9 +489,10 @@ class Recipe(Section):
     def check(self) -> "Recipe":
         tuned = self.finetune
         if tuned is not None and tuned.test_fraction and (self.evaluate.path or self.evaluate.split):
+            other = "evaluate.path" if self.evaluate.path else "evaluate.split"
             raise ValueError(
-                "finetune.test_fraction: is for data without another test set; leave evaluate.path and "
-                "evaluate.split out"
+                f"finetune.test_fraction: sets {tuned.test_fraction:.0%} of the labelled texts aside for testing, and "
+                f"{other} names a test set too; set finetune.test_fraction=0 to test on that one, or leave {other} out"
             )
         if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
             raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")

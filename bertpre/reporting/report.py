@@ -149,7 +149,8 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
 def pretraining_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Length of the pretraining and its validation metrics, each against what needs no context or no model."""
     trained = results["pretrain"]
-    length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens, {duration(trained['seconds'])}"
+    epochs = f" ({trained['epochs']:.1f} epochs)" if "epochs" in trained else ""  # runs of before 2026-11-26 lack it
+    length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens{epochs}, {duration(trained['seconds'])}"
     return [("Pretraining", length), *validation_rows(trained, results.get("prepare", {}).get("pairs_kind", "nsp"))]
 
 

@@ -1,5 +1,6 @@
 """`bertpre doctor`: reports on the machine, repeats the audit, finds damage, and writes nothing."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def test_it_repeats_the_audit_and_counts_the_masks(tiny_run: Path, capsys: pytes
     assert "GFLOP/s in fp32" in said or "GFLOP/s in float32" in said
     assert "GiB of disk" in said
     assert "torch.compile: " in said
+    assert re.search(r"training: 64 \((positive|negative): \d+, (positive|negative): \d+\)", said)
     assert "files match their checksums" in said
     assert f"{audit['tokens']:,} tokens, about {audit['pairs']:,} examples per epoch" in said
     assert (

@@ -141,6 +141,14 @@ def test_a_bad_value_is_named_with_its_key(override: str, words: str, tmp_path: 
     assert words in mistake(tmp_path, text, override)
 
 
+@pytest.mark.parametrize("other", ["path", "split"])
+def test_a_second_test_set_is_refused(other: str, tmp_path: Path) -> None:
+    text = MINIMAL + "finetune: {path: labels.csv, test_fraction: 0.1}\n"
+    message = mistake(tmp_path, text, f"evaluate.{other}=test")
+    assert f"10% of the labelled texts aside for testing, and evaluate.{other} names a test set too" in message
+    assert f"set finetune.test_fraction=0 to test on that one, or leave evaluate.{other} out" in message
+
+
 def test_only_bert_can_begin_by_attending_to_neighbours(tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, initial_attention: neighbours")
     assert load(tmp_path, text).training.initial_attention == "neighbours"
