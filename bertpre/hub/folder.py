@@ -38,14 +38,19 @@ def write_run(
 
 
 def write_encoder(
-    model: Path, step: int | None, run: Path, folder: Path, repo_id: str, to: str | None, license: str,
-    revision: str | None,
-) -> None:  # fmt: skip
+    model: Path,
+    run: Path,
+    folder: Path,
+    *,
+    step: int | None,
+    repo_id: str,
+    license: str,
+    to: str | None = None,
+    revision: str | None = None,
+) -> None:
     """The same for an encoder after `step` steps of a pretraining that goes on, or went on; None: after all of them.
 
-    `model` is its folder.
-
-    The run's later results do not belong to it.
+    `model` is its folder. The run's later results do not belong to it.
     """
     with TemporaryDirectory() as place:
         (Path(place) / "model").symlink_to(model.resolve(), target_is_directory=True)
@@ -69,8 +74,9 @@ def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to
     with TemporaryDirectory() as place:
         save_model(model, tokenizer, Path(place), model.config.max_position_embeddings)
         is_last = read_results(run).get("pretrain", {}).get("steps") == state["step"]
+        step = None if is_last else state["step"]
         write_encoder(
-            Path(place), None if is_last else state["step"], run, folder, repo_id, to, license, checkpoint.name
+            Path(place), run, folder, step=step, repo_id=repo_id, license=license, to=to, revision=checkpoint.name
         )
 
 
