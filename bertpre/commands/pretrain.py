@@ -100,10 +100,10 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
 def memorised(validations: list[dict[str, Any]], epochs: float) -> str | None:
     """A warning where the MLM loss on held-out text was lower before the end; `validations` are rows of the log."""
     lowest, last = min(validations, key=lambda row: row["mlm_loss"]), validations[-1]
-    if last["mlm_loss"] < lowest["mlm_loss"] + RISE:
+    if epochs < 2 or last["mlm_loss"] < lowest["mlm_loss"] + RISE:
         return None
     return (
         f"pretrain: the validation MLM loss was {lowest['mlm_loss']:.3f} at step {lowest['step']:,} and is "
-        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} epochs: the model has learnt the text by heart; train "
-        "on more text, or for a shorter time in a new output_dir"
+        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} epochs: a model that reads a text too often learns it by "
+        "heart; train on more text, or for a shorter time in a new output_dir"
     )

@@ -106,6 +106,8 @@ def test_the_figures_agree_with_what_lies_on_disk(piecewise: Path) -> None:
     assert sum(len(shard.documents) - 1 for shard in shards) == results["prepare"]["documents"] == 240
     last = read_metrics(piecewise, "pretrain", "train")[-1]
     assert last["tokens"] == results["pretrain"]["tokens"]
+    epoch = sum(len(shard.tokens) for shard in open_shards(piecewise / "data", "train"))
+    assert results["pretrain"]["epochs"] == pytest.approx(last["tokens"] / epoch)
     validation = read_metrics(piecewise, "pretrain", "validation")[-1]
     assert validation["mlm_loss"] == pytest.approx(results["pretrain"]["validation"]["mlm_loss"], rel=1e-5)
     rows = read_table(piecewise / "predictions.parquet").to_pylist()
