@@ -104,6 +104,6 @@ def memorised(validations: list[dict[str, Any]], epochs: float) -> str | None:
         return None
     return (
         f"pretrain: the validation MLM loss was {lowest['mlm_loss']:.3f} at step {lowest['step']:,} and is "
-        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} epochs: a model that reads a text too often learns it "
-        "by heart; train on more text, or for a shorter time in a new output_dir"
+        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} epochs: a model that reads a text too often memorises "
+        "it; train on more text, or for a shorter time in a new output_dir"
     )
