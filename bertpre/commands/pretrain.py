@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,9 @@ from bertpre.run_directory import claim, data_folder, one_at_a_time, write_manif
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.sharding import gather_each
 from bertpre.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
 PUSH_SECONDS = 600  # that the end of a training waits for a push in the background
@@ -66,6 +69,22 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     trainer.log.output.close()
     if pushing is not None:
         pushing.end(PUSH_SECONDS)
+    results = results_of(trainer, data, model, validation)
+    weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
+    if accelerator.is_main_process:
+        save_model(model, tokenizer, folder / "model", model.config.max_position_embeddings, weights)
+        write_results(folder, "pretrain", results)
+        say_results(results, recipe)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        push_result(recipe)
+    return results
+
+
+def results_of(
+    trainer: Trainer, data: PretrainingData, model: "PreTrainedModel", validation: dict[str, Any]
+) -> dict[str, Any]:
+    """The entry of `results.json`; `validation` is the last one."""
     names = trainer.training_step.objective.metric_names
     results = {
         "steps": trainer.progress.step,
@@ -80,21 +99,20 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     }
     if "nsp_accuracy" in validation:
         results["validation"] |= data.judge_pairs(validation["nsp_accuracy"])
-    weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
-    if accelerator.is_main_process:
-        save_model(model, tokenizer, folder / "model", model.config.max_position_embeddings, weights)
-        write_results(folder, "pretrain", results)
-        measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
-        print(
-            f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens ({results['epochs']:.1f} epochs) in "
-            f"{duration(results['seconds'])}; validation {measured}"
-        )
-        if warning := memorised(of_stage(read_metrics(folder), "pretrain", "validation"), results["epochs"]):
-            logger.warning(warning)
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        push_result(recipe)
     return results
+
+
+def say_results(results: dict[str, Any], recipe: Recipe) -> None:
+    """Print them in a line, and warn where the model has memorised its text."""
+    measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
+    print(
+        f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens ({results['epochs']:.1f} epochs) in "
+        f"{duration(results['seconds'])}; validation {measured}"
+    )
+    if warning := memorised(
+        of_stage(read_metrics(Path(recipe.output_dir)), "pretrain", "validation"), results["epochs"]
+    ):
+        logger.warning(warning)
 
 
 def memorised(validations: list[dict[str, Any]], epochs: float) -> str | None:
