@@ -42,7 +42,7 @@ def split_sentences(text: str) -> list[str]:
 
 def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the full stop of a match ends an abbreviation instead of the sentence that begins at `start`."""
-    if match["mark"] != ".":
+    if match["mark"] != "." or "\n" in match[0]:  # a line ends a sentence whatever its last word is
         return False
     before = max(0, start - 1, match.start() - 12), match.start()
     if match["small"] is not None:

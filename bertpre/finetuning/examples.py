@@ -58,7 +58,8 @@ def read_examples(
     `encoder` is the training split's; without it one is fitted. Raises UserError, which begins with `key`, as
     `read_rows` and `LabelEncoder` do.
     """
-    rows = read_rows(settings, path or settings.path, split, limit, key=key)
+    as_text = encoder is not None and encoder.has_names_as_text
+    rows = read_rows(settings, path or settings.path, split, limit, key=key, as_text=as_text)
     encoder = encoder or LabelEncoder.fit(settings, rows)
     return Examples(rows.ids, rows.texts, rows.pairs, encoder.encode(rows), encoder.classes, encoder)
 

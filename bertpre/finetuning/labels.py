@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.errors import UserError
-from bertpre.finetuning.rows import NUMBER, Rows, items_of
+from bertpre.finetuning.rows import NUMBER, Rows, is_written_exactly, items_of
 
 if TYPE_CHECKING:
     from bertpre.recipe import Finetune
@@ -56,6 +56,15 @@ class LabelEncoder:
         are_names = any(set(map(str, form)) <= set(names) for form in (single, map(as_written, single)))
         encoder = cls(settings.task, tuple(names), names, None if are_names else names)
         return replace(encoder, indexed_names=encoder.names_by_index(rows))
+
+    @property
+    def has_names_as_text(self) -> bool:
+        """Whether the classes are names that no numbers stand for: 250.00 and 250.0 beside V58 are three names.
+
+        Then another split's labels are names too, although all that occur in it may look like numbers.
+        """
+        is_by_name = self.task != "regression" and not self.is_binary and self.indexed_names is None
+        return is_by_name and not all(map(is_written_exactly, self.classes))
 
     def names_by_index(self, rows: Rows) -> list[str] | None:
         """The names that whole numbers are indices into: the dataset's own, which the recipe may list in another order.

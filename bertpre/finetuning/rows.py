@@ -54,11 +54,13 @@ def read_rows(
     limit: int | None = None,
     with_labels: bool = True,
     key: str = "finetune",
+    as_text: bool = False,
 ) -> Rows:
     """Read and clean the rows of a split; `limit` rows are spread evenly over it, as it may be sorted by label.
 
-    `key` is the section of the recipe that names the path and the split; messages begin with it. Raises UserError if a
-    column is missing, there are no rows, or a text is empty or not text.
+    `key` is the section of the recipe that names the path and the split; messages begin with it. With `as_text` labels
+    that are written as text stay so, also where all of them look like numbers. Raises UserError if a column is missing,
+    there are no rows, or a text is empty or not text.
     """
     place = f"{key}: {path} (split {split})"
     ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [], key)
@@ -76,7 +78,7 @@ def read_rows(
     if has_pairs:
         pairs = [clean_text(text_in(row[1], place, "text_pair_column")) for row in rows]
     columns = list(zip(*(row[1 + has_pairs :] for row in rows), strict=True))
-    if settings.task != "tokens":  # whose labels are tags, separated by spaces
+    if settings.task != "tokens" and not as_text:  # whose labels are tags, separated by spaces
         columns = [as_numbers(column, settings.label_names or ()) for column in columns]
     written = [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in rows]
     labels = written if len(settings.label_columns) > 1 or not with_labels else [label for (label,) in written]
@@ -113,9 +115,20 @@ def as_numbers(column: tuple[Any, ...], label_names: Sequence[str]) -> tuple[Any
     given = [value for value in column if value is not None]
     if not given or not all(isinstance(value, str) and NUMBER.fullmatch(value) for value in given):
         return column
-    numbers = tuple(value if value is None else float(value) if "." in value else int(value) for value in column)
-    is_exact = all(str(number) == value for number, value in zip(numbers, column, strict=True) if value is not None)
-    return column if not is_exact and set(given) <= set(label_names) else numbers
+    is_exact = all(map(is_written_exactly, given))
+    if not is_exact and set(given) <= set(label_names):
+        return column
+    return tuple(value if value is None else number_in(value) for value in column)
+
+
+def number_in(text: str) -> int | float:
+    """The number that a text which matches NUMBER stands for."""
+    return float(text) if "." in text else int(text)
+
+
+def is_written_exactly(text: str) -> bool:
+    """Whether a text is a number as Python writes it: 1.1 and 20, but not 1.10."""
+    return NUMBER.fullmatch(text) is not None and str(number_in(text)) == text
 
 
 def text_in(value: Any, place: str, key: str) -> str:

@@ -133,7 +133,8 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
 
     The blocks are sorted by their mean labels, the rarest class first and equal ones in random order. Every n-th block
     is drawn, from a random one on: systematic sampling (Cochran 1977, chapter 8) of a sorted list. A block with all
-    examples of a class is never drawn. Raises UserError, which names the key, if nothing is drawn.
+    examples of a class is never drawn, and where all blocks with a class were drawn, one is put back. Raises UserError,
+    which names the key, if nothing is drawn.
     """
     generator = np.random.default_rng(seed)
     blocks, sizes = blocks_of(examples, settings.validation_block)
@@ -142,18 +143,22 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
     np.add.at(sums, blocks, labels)
     by_rarity = np.argsort(-labels.sum(0), kind="stable")  # lexsort's first criterion is its last key
     order = np.lexsort((generator.random(len(sizes)), *(sums / sizes[:, None]).T[by_rarity]))
-    in_one_block = (sums > 0).sum(0) == 1  # classes
-    order = order[~(sums[order][:, in_one_block] > 0).any(1)]
+    holds = sums > 0  # (B, C): whether a block has examples of a class
+    order = order[~holds[order][:, holds.sum(0) == 1].any(1)]
     count = round(len(order) * share)
-    if not count:
+    places = (np.arange(count) + generator.random()) * len(order) / max(1, count)
+    drawn = order[places.astype(int)]
+    for in_blocks in holds.T:
+        if in_blocks.any() and not np.delete(in_blocks, drawn).any():
+            drawn = drawn[drawn != drawn[in_blocks[drawn]][0]]
+    if not len(drawn):
         size = settings.validation_block
-        in_blocks = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
+        of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
         raise UserError(
-            f"{key}: {share} of {len(examples)} examples{in_blocks} leaves nothing to measure on; give more examples "
+            f"{key}: {share} of {len(examples)} examples{of_size} leaves nothing to measure on; give more examples "
             "or a larger fraction, or 0 for no such part"
         )
-    places = (np.arange(count) + generator.random()) * len(order) / count
-    return np.isin(blocks, order[places.astype(int)])
+    return np.isin(blocks, drawn)
 
 
 def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:

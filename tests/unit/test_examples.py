@@ -158,6 +158,28 @@ def test_the_training_split_decides_what_numbers_mean(tmp_path: Path) -> None:
         read_examples(settings, "train", path=path, encoder=named.encoder)
 
 
+@pytest.mark.parametrize(
+    ("training", "test", "numbers"),
+    [
+        (["250.00", "250.0", "V58"], ["250.00", "250.0"], [1, 0]),
+        (["3.10", "3.9", "dev"], ["3.10", "3.9"], [0, 1]),
+        (["1.5", "2", "V58"], ["2", "1.5"], [1, 0]),
+    ],
+)
+def test_names_that_look_like_numbers_are_names_in_every_split(
+    training: list[str], test: list[str], numbers: list[int], tmp_path: Path
+) -> None:
+    files = {}
+    for name, labels in {"train": training, "test": test}.items():
+        files[name] = write_rows(tmp_path / f"{name}.csv", [{"text": f"t {label}", "label": label} for label in labels])
+    settings = Finetune(path=files["train"])
+    encoder = read_examples(settings, "train").encoder
+    assert read_examples(settings, "train", path=files["test"], encoder=encoder).labels.tolist() == numbers
+    other = write_rows(tmp_path / "other.csv", [{"text": "t", "label": "250.000"}])
+    with pytest.raises(UserError, match=r"a label outside the classes \(.*\): '250.000'"):
+        read_examples(settings, "train", path=other, encoder=encoder)
+
+
 def test_null_and_na_are_ordinary_texts_and_classes_in_tables(tmp_path: Path) -> None:
     rows = [{"text": "null", "label": "None"}, {"text": "NA", "label": "Billing"}]
     for place in (write_rows(tmp_path / "train.csv", rows), str(tmp_path)):  # the file, and its folder

@@ -60,6 +60,12 @@ def test_a_new_line_ends_a_sentence() -> None:
     assert split_sentences("A title\nThe text. More text") == ["A title", "The text.", "More text"]
 
 
+@pytest.mark.parametrize("line", ["It plays in the U.S.", "They met at 5 p.m.", "I give it an A.", "Wait...", "etc."])
+def test_a_new_line_ends_a_sentence_after_an_abbreviation_too(line: str) -> None:
+    for following in ("Another paragraph.", "another paragraph."):
+        assert split_sentences(f"{line}\n{following}") == [line, following]
+
+
 @pytest.mark.parametrize(
     "sentences",
     [

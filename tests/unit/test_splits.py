@@ -82,6 +82,17 @@ def test_a_class_is_never_held_out_as_a_whole(seed: int) -> None:
     assert 2 in training.labels and 2 not in validation.labels
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_a_class_in_two_blocks_is_never_held_out_as_a_whole(seed: int) -> None:
+    labels = np.zeros(80, dtype=int)
+    labels[[40, 42, 43, 45, 47, 48, 49, 73]] = 1  # in two blocks of ten
+    labels[[2, 32, 53, 74, 77]] = 2
+    examples = replace(examples_of([str(number) for number in range(80)], labels=labels), classes=("a", "b", "c"))
+    recipe = recipe_of(validation_fraction=0.3, validation_block=10).model_copy(update={"seed": seed})
+    training, _ = split_off_validation(recipe, examples)
+    assert set(training.labels) == {0, 1, 2}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_every_task_is_stratified(seed: int) -> None:
     grades = np.repeat(np.arange(5, dtype=np.float32), 40)
