@@ -95,6 +95,8 @@ def read_texts(file: str | None, settings: Finetune, knows_pairs: bool = True) -
     if file is None or ending(Path(file)) not in READERS or ending(Path(file)) == ".txt":
         yield from read_lines(file)
         return
+    if not Path(file).exists():
+        raise UserError(f"--file: there is no file {file!r}")
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
     table = open_table(file, None, "train", "--file")
     if not knows_pairs and "text_pair" in table.column_names():
@@ -120,7 +122,7 @@ def read_lines(file: str | None) -> Iterator[str]:
     place = "standard input" if file is None else f"--file: {file}"
     try:
         with nullcontext(sys.stdin) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
-            yield from (line.rstrip("\n") for line in stream)
+            yield from (line.removeprefix("\ufeff").rstrip("\n") for line in stream)
     except (OSError, UnicodeDecodeError, *DAMAGED) as error:
         raise UserError(f"{place} cannot be read as text: {unreadable(error)}") from None
 

@@ -25,7 +25,7 @@ from bertpre.data.formats import (
     is_whole,
     recognize,
 )
-from bertpre.data.tables import Columns, CsvFiles, Paragraphs, ParquetFiles, refuse_other_delimiter
+from bertpre.data.tables import Columns, CsvFiles, Paragraphs, ParquetFiles, path_key, refuse_other_delimiter
 from bertpre.errors import UserError, first_line
 from bertpre.files import ask_hub
 
@@ -49,7 +49,7 @@ ADVICE = {  # by what readers say
     "Bad split": "; a folder is named with a slash, as in ./texts",
     "BuilderConfig": "; set {key}.name to one of these, or to null for files of your own",
 }
-LOCAL_COPY = "without a network, give a local copy with the same layout: {key}.path=FOLDER"
+LOCAL_COPY = "without a network, give a local copy with the same layout: {place}=FOLDER"
 BATCH_ROWS = 1000
 METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 
@@ -143,25 +143,31 @@ class Table:
         names = [name for _, name in columns]
         with failures_explained(self.path, self.name, self.split, self.key):  # rows are parsed while they stream
             found = self.column_names()
+            if not found:
+                raise UserError(f"{path_key(self.key)}: {self.path} is empty: it holds no row of text")
             for argument, name in columns:
-                if not found:
-                    raise UserError(f"{self.key}.path: {self.path} is empty: it holds no row of text")
                 if name not in found:
-                    where = argument if "." in argument else f"{self.key}.{argument}"
-                    remedy = f"name one with {where}=..."
-                    if where.startswith("--"):  # an option of the command line has no keys
-                        where, remedy = self.key, f"rename the one with the texts to {name!r}"
-                    columns_found = ", ".join(repr(each) if each != each.strip() else each for each in found)
-                    raise UserError(
-                        f"{where}: {self.path} has no column {name!r}; its columns are {columns_found}; {remedy}"
-                    )
+                    self.refuse_missing(argument, name, found)
             read = found if self.is_tsv else names
             for batch in self.data.select_columns(read).iter(batch_size=BATCH_ROWS):
                 for row in zip(*batch.values(), strict=True) if self.is_tsv else ():
-                    refuse_unclosed_quote(row, f"{self.key}.path: {self.path}")
+                    refuse_unclosed_quote(row, f"{path_key(self.key)}: {self.path}")
                 yield from zip(*(batch[name] for name in names), strict=True)
                 # pyarrow keeps freed memory: hundreds of MB where a Parquet file has large row groups.
                 default_memory_pool().release_unused()
+
+    def refuse_missing(self, argument: str, name: str, found: list[str]) -> None:
+        """Raise UserError, which says which key names the column; where that key is another file's too, to rename it."""
+        section, _, last = argument.rpartition(".")
+        where = f"{section or self.key}.{last}"
+        remedy = f"name one with {where}=..."
+        if self.key == "source":  # in Python
+            where, remedy = last, f"name one with {last}=..."
+        elif path_key(self.key) == self.key or section not in ("", self.key):
+            kind = {"label_column": "labels", "text_pair_column": "second texts"}.get(last, "texts")
+            where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
+        columns = ", ".join(repr(each) if each != each.strip() else each for each in found)
+        raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {columns}; {remedy}")
 
     def column_names(self) -> list[str]:
         """The names of the columns; none where there is no row."""
@@ -230,12 +236,12 @@ def load(
     if path and local.is_dir():
         return load_folder(local, name, split, text_unit, key)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
-        raise UserError(f"{key}.path: {path!r} is neither a file or folder nor a Hub id (owner/name)")
+        raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name)")
     if not is_cached(path):
         try:
-            ask_hub(path, f"{key}.path", "README.md", "dataset")
+            ask_hub(path, f"{path_key(key)}", "README.md", "dataset")
         except UserError as error:
-            raise UserError(f"{error}; {LOCAL_COPY.format(key=key)}") from None
+            raise UserError(f"{error}; {LOCAL_COPY.format(place=path_key(key))}") from None
     return load_dataset(path, name, split=split, streaming=streaming)
 
 
@@ -267,7 +273,7 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
         return CsvFiles(files, "," if kind == ".csv" else "\t")
     if kind == ".txt" and text_unit == "paragraph":
         return Paragraphs(files)
-    options = {"sample_by": text_unit} if kind == ".txt" else {}
+    options = {"sample_by": text_unit, "encoding": "utf-8-sig"} if kind == ".txt" else {}
     names = list(map(glob.escape, files))  # data_files are patterns
     return load_dataset(READERS[kind], data_files=names, split="train", streaming=True, **options)
 
@@ -278,8 +284,9 @@ def load_folder(
     """One split of a folder: as `datasets` reads it, or by content where it knows no file's ending."""
     from datasets import load_dataset, load_dataset_builder
 
+    place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
     try:
-        found = load_dataset_builder(str(folder), name).config.data_files or {}
+        found = load_dataset_builder(place, name).config.data_files or {}
     except FileNotFoundError:
         found = {}
     files = [file for files in found.values() for file in files]
@@ -294,7 +301,7 @@ def load_folder(
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if by_content or (endings and endings <= {".txt", ".parquet", ".csv", ".tsv"}):
         return load_files(list(found[split]), str(folder), text_unit, key)
-    return load_dataset(str(folder), name, split=split, streaming=True)
+    return load_dataset(place, name, split=split, streaming=True)
 
 
 def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
@@ -323,16 +330,16 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
         files = [file for file in files if ending(file) in READERS]
         if others and read and recognize(str(others[0])) == WIKI:
             raise UserError(
-                f"{key}.path: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) beside "
+                f"{path_key(key)}: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) beside "
                 f"{len(files)} files of another kind; give a pattern for one kind, e.g. {folder}/**/wiki_*"
             )
         if others and files:
             example, count = others[0].relative_to(folder), len(others)
-            log_once(f"{key}.path: {count} files of other kinds in {folder} are not read (e.g. {example})")
+            log_once(f"{path_key(key)}: {count} files of other kinds in {folder} are not read (e.g. {example})")
     unread = [file for file in files if file.resolve() not in read]
     if read and unread:
         raise UserError(
-            f"{key}.path: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
+            f"{path_key(key)}: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
             f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
             f"the same ending; to read all files give a pattern, e.g. {folder}/**/*{unread[0].suffix}"
         )
@@ -362,7 +369,7 @@ def files_of_pattern(path: str, key: str) -> list[str]:
         return []
     files = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())
     if not files:
-        raise UserError(f"{key}.path: the pattern {path!r} matches no file")
+        raise UserError(f"{path_key(key)}: the pattern {path!r} matches no file")
     return files
 
 
@@ -377,22 +384,22 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         return
     from datasets.exceptions import DatasetNotFoundError, DatasetsError
 
-    copy = LOCAL_COPY.format(key=key)
+    copy = LOCAL_COPY.format(place=path_key(key))
     try:
         yield
     except DatasetNotFoundError:
-        raise UserError(f"{key}.path: {path!r} is neither a local folder nor a Hub dataset; {copy}") from None
+        raise UserError(f"{path_key(key)}: {path!r} is neither a local folder nor a Hub dataset; {copy}") from None
     except FileNotFoundError:
         if Path(path).exists() and (glob.has_magic(path) or "::" in path):
             raise UserError(
-                f"{key}.path: {path} has *, ?, [ or :: in its name, which cannot be read: rename it"
+                f"{path_key(key)}: {path} has *, ?, [ or :: in its name, which cannot be read: rename it"
             ) from None
         known = ", ".join(READERS)
-        raise UserError(f"{key}.path: {path} contains no data file; known endings: {known}") from None
+        raise UserError(f"{path_key(key)}: {path} contains no data file; known endings: {known}") from None
     except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError, *DAMAGED) as error:
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__
-            raise UserError(f"{key}.path: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
+            raise UserError(f"{path_key(key)}: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
         remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
         part = f"split {split}" if name is None else f"name {name}, split {split}"
@@ -408,12 +415,12 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
     full = [file for file in files if kinds[file] != EMPTY]
     for file in full:
         if not is_whole(file):
-            raise UserError(f"{key}.path: {file} is damaged or cut off; unpack it again from its source")
+            raise UserError(f"{path_key(key)}: {file} is damaged or cut off; unpack it again from its source")
     distinct = sorted({kinds[file] for file in full})
     if not distinct:
-        raise UserError(f"{key}.path: {path} is empty")
+        raise UserError(f"{path_key(key)}: {path} is empty")
     if len(distinct) > 1:
-        raise UserError(f"{key}.path: files of several kinds ({', '.join(distinct)}); give one pattern for each kind")
+        raise UserError(f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give one pattern for each kind")
     (kind,) = distinct
     if kind == WIKI or any(ending(Path(file)) not in READERS for file in full):
         log_once(f"{key}: {path} is read as {CONTENTS[kind]}, which its content shows")
@@ -430,12 +437,12 @@ def kind_of(file: str, key: str) -> str:
         return WIKI if content == WIKI else ".txt"
     if content == BINARY:
         raise UserError(
-            f"{key}.path: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
+            f"{path_key(key)}: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
             f"{', '.join(READERS)}, optionally followed by {', '.join(COMPRESSIONS)}"
         )
     if content == WIKI_DUMP:
         raise UserError(
-            f"{key}.path: {file} is a wiki's XML dump; run WikiExtractor on it and give the folder that it writes"
+            f"{path_key(key)}: {file} is a wiki's XML dump; run WikiExtractor on it and give the folder that it writes"
         )
     return content
 

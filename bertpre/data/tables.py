@@ -1,11 +1,13 @@
 """Local files as tables whose rows stream: Parquet, CSV and TSV, paragraphs of text."""
 
+import csv
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from bertpre.data.formats import open_file
 from bertpre.errors import UserError
@@ -109,7 +111,7 @@ class CsvFiles:
 
 
 def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
-    """A file's rows, some at a time; raises ValueError where one has more fields than the header."""
+    """A file's rows, some at a time; raises ValueError where one has more fields than the header, or swallows others."""
     import pandas as pd
 
     options: dict[str, Any] = {
@@ -119,7 +121,12 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
         "index_col": False,
         "skipinitialspace": delimiter == ",",
     }
-    with open_file(name, "rb") as stream, pd.read_csv(stream, sep=delimiter, chunksize=rows, **options) as frames:
+    with (
+        open_file(name, "rb") as stream,
+        open_file(name, "rt", encoding="utf-8-sig", newline="") as lines,
+        pd.read_csv(stream, sep=delimiter, chunksize=rows, **options) as frames,
+    ):
+        checked = whole_rows(lines, name, delimiter)
         while True:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header's would be dropped
@@ -130,9 +137,35 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
                         f"{name} has rows with more fields than its header: put texts that contain {delimiter!r} in "
                         "quotes, and name every column"
                     ) from None
+            deque(islice(checked, None if frame is None else len(frame)), maxlen=0)
             if frame is None:
                 return
             yield frame
+
+
+def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]:
+    """The rows of a CSV file, to check them: pandas says nothing where a quote swallows rows.
+
+    Raises ValueError where a value of several lines ends in a quote that other text follows: there another value
+    begins. Such a quote within one line swallows nothing, and files of careless origin are full of them.
+    """
+    csv.field_size_limit((1 << 31) - 1)
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == ",", strict=True)
+    while True:
+        begin = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            if rows.line_num > begin and "expected after" in str(error):
+                raise ValueError(
+                    f"{name} has an unclosed quote in the row that begins at line {begin}: it swallows the rows up to "
+                    f"line {rows.line_num}. Close it, or double each quote inside a value"
+                ) from None
+            continue
+        if row is None:
+            return
+        if row:
+            yield row
 
 
 @dataclass(frozen=True)
@@ -168,6 +201,12 @@ class Paragraphs:
                 yield "".join(lines).rstrip("\n")
 
 
+def path_key(key: str) -> str:
+    """How messages call a path: `path` in a section of the recipe, or the key, option or argument that is the path."""
+    is_path = key.startswith("--") or key == "source" or key.endswith((".held_out", "_path"))
+    return key if is_path else f"{key}.path"
+
+
 def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
     """Raise UserError where the header of a CSV or TSV file has none of its delimiters, but another one."""
     for file in files:
@@ -179,6 +218,6 @@ def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
         others = [each for each in DELIMITERS if each in header]
         if others and expected not in header:
             raise UserError(
-                f"{key}.path: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
+                f"{path_key(key)}: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
                 "as .csv, or with tabs as .tsv"
             )

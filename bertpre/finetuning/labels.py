@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from bertpre.recipe import Finetune
 
 NO_VALUE = {"na", "n/a", "#n/a", "<na>", "null", "none"}  # what files write, in any case, where a number is missing
-BITS = {0: 0.0, 1: 1.0, "False": 0.0, "True": 1.0, "false": 0.0, "true": 1.0}  # True and 1.0 are equal to 1
+BITS = {  # True and 1.0 are equal to 1; spreadsheets write TRUE
+    0: 0.0, "False": 0.0, "false": 0.0, "FALSE": 0.0, 1: 1.0, "True": 1.0, "true": 1.0, "TRUE": 1.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,10 @@ class LabelEncoder:
             return np.array(values, dtype=np.float64)
         if self.is_binary:
             bits = [[BITS.get(each) for each in items_of(label)] for label in rows.labels]
-            rows.refuse([None in row or len(row) != len(self.classes) for row in bits], self.outside)
+            is_bad = [None in row or len(row) != len(self.classes) for row in bits]
+            if any(is_bad):
+                label, names = rows.labels[is_bad.index(True)], ", ".join(self.classes[:20])
+                rows.refuse(is_bad, f"the label {label!r}, not a 0 or 1 for each class ({names})")
             return np.array(bits, dtype=np.float32)
         numbers = self.class_numbers(rows)
         if self.task == "classification":
@@ -224,6 +229,8 @@ def refuse_unusable(task: str, rows: Rows) -> None:
                 f"{rows.place}: label_column holds {str(nested[0])[:60]}, but a label is a text, a number or a list "
                 "of these"
             )
+        if any(isinstance(each, bytes) for each in listed(label)):
+            raise UserError(f"{rows.place}: label_column holds bytes, not text or numbers; decode them first")
         if task == "tokens" and not isinstance(label, list | str) and not is_missing(label):
             raise UserError(f"{rows.place}: label_column holds {type(label).__name__}, not a tag for each word")
         if task == "multi_label" and isinstance(label, str) and label:

@@ -142,7 +142,10 @@ def words_in(value: Any, place: str, key: str) -> list[str]:
     """The words in a column, given as a list or with spaces; raises UserError for anything else."""
     if not isinstance(value, str | list | None):
         raise UserError(f"{place}: {key} holds {type(value).__name__}, not words")
-    return list(map(str, items_of(value)))
+    words = items_of(value)
+    if others := [word for word in words if word is None or isinstance(word, bytes | list | dict)]:
+        raise UserError(f"{place}: {key} has {type(others[0]).__name__} among its words; leave such examples out")
+    return list(map(str, words))
 
 
 def items_of(value: Any) -> list[Any]:

@@ -83,7 +83,8 @@ def read_validation(settings: Finetune, training: Examples) -> Examples:
             f"{key}: the classifier is trained on {path} (split {settings.split}); give other texts, or leave it out "
             "and set a part aside with finetune.validation_fraction"
         )
-    validation = read_examples(settings, split, path=path, encoder=training.encoder)
+    own_key = "finetune.validation_path" if settings.validation_path else "finetune"
+    validation = read_examples(settings, split, path=path, encoder=training.encoder, key=own_key)
     refuse_single_answer(settings.task, validation, f"{key}: {path} (split {split})", "give another file or split")
     return validation
 

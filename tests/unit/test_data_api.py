@@ -79,9 +79,19 @@ def test_texts_from_files_patterns_rows_and_strings(tmp_path: Path) -> None:
     assert list(read_texts(f"{tmp_path}/*.txt", limit=1)) == ["one"]
     assert list(read_texts(tmp_path / "b.csv", text_column="body")) == ["four"]
     assert list(read_texts(["five", {"text": "six"}, "seven"], limit=2)) == ["five", "six"]
-    for source, message in ((["a", 3], "row 1 holds int, not text"), (tmp_path / "c.csv", "source.path: .*c.csv")):
+    for source, message in ((["a", 3], "row 1 holds int, not text"), (tmp_path / "c.csv", "source: .*c.csv")):
         with pytest.raises(bertpre.UserError, match=message):
             list(read_texts(source))  # type: ignore[arg-type]
+
+
+def test_texts_of_the_folder_one_is_in_and_after_a_byte_order_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n", encoding="utf-8-sig")
+    monkeypatch.chdir(tmp_path)
+    assert list(read_texts(".")) == ["one", "two"]
+    with pytest.raises(bertpre.UserError, match="^text_column: .* no column 'body'; .*; name one with text_column="):
+        list(read_texts("a.txt", text_column="body"))
 
 
 def test_a_store_is_built_once_and_opened_again(store: TokenStore, texts: list[str]) -> None:

@@ -122,7 +122,7 @@ def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Pat
     read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")
     assert read.labels.tolist() == [[0, 1], [1, 0]]
     ragged = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": row} for row in ([0, 1], [1])])
-    with pytest.raises(UserError, match=r"example train/1 has a label outside the classes \(0, 1\)"):
+    with pytest.raises(UserError, match=r"example train/1 has the label \[1\], not a 0 or 1 for each class \(0, 1\)"):
         read_examples(Finetune(path=ragged, task="multi_label"), "train", path=ragged, encoder=read.encoder)
     lists = read_examples(Finetune(path=ragged, task="multi_label"), "train")
     assert lists.labels.tolist() == [[1, 1], [0, 1]]
@@ -210,12 +210,21 @@ def test_a_space_after_the_comma_of_a_csv_file_is_no_part_of_the_value(tmp_path:
 
 def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n')
-    with pytest.raises(UserError, match="closes in another row only|unclosed quote"):
+    with pytest.raises(UserError, match="has an unclosed quote"):
         read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
     (tmp_path / "title.tsv").write_text('title\ttext\tlabel\n"Up\tfine\t1\n"So-so\tdull\t0\nUp\tfine\t1\n')
     for path in (tmp_path / "title.tsv", tmp_path / "t*.tsv"):  # in a column that is not asked for
-        with pytest.raises(UserError, match="finetune.path: .*(closes in another row only|unclosed quote)"):
+        with pytest.raises(UserError, match="finetune.*title.tsv has an unclosed quote"):
             read_examples(Finetune(path=str(path)), "train")
+    (tmp_path / "e.tsv").write_text('text\tlabel\n"fine\t1\nbad\t0\na screen of 5"\t1\n')  # it closes like a whole value
+    with pytest.raises(UserError, match="has an unclosed quote"):
+        read_examples(Finetune(path=str(tmp_path / "e.tsv")), "train")
+    (tmp_path / "c.csv").write_text('text,label\na "good" film,1\n"great, it is,1\nbad,0\n"ok",1\nx,1\n')
+    with pytest.raises(UserError, match="c.csv has an unclosed quote in the row that begins at line 3: .*line 5"):
+        read_examples(Finetune(path=str(tmp_path / "c.csv")), "train")
+    (tmp_path / "d.csv").write_text('text,label\n"Up" is good,1\n"it said ""no"",\n,1, and left",0\n')  # none is
+    read = read_examples(Finetune(path=str(tmp_path / "d.csv")), "train")
+    assert [text.split() for text in read.texts] == [["Up", "is", "good"], ["it", "said", '"no",', ",1,", "and", "left"]]
     rows = [{"text": 'he said "no",\n\tthen left', "label": 0}, {"text": "a\ttab", "label": 1}]
     read = read_examples(Finetune(path=write_rows(tmp_path / "b.tsv", rows)), "train")
     assert [text.split() for text in read.texts] == [row["text"].split() for row in rows]
@@ -289,7 +298,7 @@ def test_the_recipe_names_classes_of_csv_files(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_csv_file_are_bits(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,x,y\na,1,True\nb,0,False\n")
+    (tmp_path / "a.csv").write_text("text,x,y\na,1,TRUE\nb,0,FALSE\n")
     settings = Finetune(path=str(tmp_path / "a.csv"), task="multi_label", label_column=["x", "y"])
     assert read_examples(settings, "train").labels.tolist() == [[1, 1], [0, 0]]
 
@@ -393,6 +402,23 @@ def test_unusable_texts_are_refused(tmp_path: Path) -> None:
         read_examples(Finetune(path=path, text_column="label", label_column="text"), "train")
     with pytest.raises(UserError, match="text_column holds int, not words"):
         read_examples(Finetune(path=path, task="tokens", text_column="label", label_column="text"), "train")
+    words = write_rows(tmp_path / "words.jsonl", [{"text": ["a", None], "label": ["O", "B-X"]}])
+    with pytest.raises(UserError, match="text_column has NoneType among its words"):
+        read_examples(Finetune(path=words, task="tokens"), "train")
+
+
+def test_labels_of_bytes_are_refused(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    Dataset.from_dict({"text": ["a", "b"], "label": [b"x", b"y"]}).to_parquet(str(tmp_path / "train.parquet"))
+    with pytest.raises(UserError, match="label_column holds bytes"):
+        read_examples(Finetune(path=str(tmp_path / "train.parquet")), "train")
+
+
+def test_the_key_that_names_a_column_of_the_training_file_is_not_advised_for_another_file(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "test.jsonl", [{"body": "a", "label": 0}])
+    with pytest.raises(UserError, match="^evaluate.path: .* no column 'text'; .*; rename the one with the texts to 'text'"):
+        read_examples(Finetune(path="sample"), "train", path=path, key="evaluate")
 
 
 def test_another_split_is_read_with_the_training_splits_encoder(tmp_path: Path) -> None:
