@@ -157,15 +157,15 @@ def rate_lines(training: Training, architecture: str) -> Iterator[str]:
 
 def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
     """How a step is made up in each phase, and whether the corpus fills it."""
-    processes = data.accelerator.num_processes
+    processes, unit = data.accelerator.num_processes, "rows" if recipe.pairs.kind == "none" else "pairs"
     for number, phase in enumerate(data.phases, start=1):
         size, micro = phase.global_batch_size, phase.micro_batch_size
         passes, group = math.ceil(size / processes / micro), len(phase.dataset.plan(0)[0])
         rows = f"{micro}" if size == micro * passes * processes else f"at most {micro}"
         made = f"{rows} in a pass x {passes} passes" if len(phase.choices) == 1 else f"{micro} in passes that fit"
-        yield f"phase {number}: {size} pairs of {phase.max_length} tokens a step = {made} x {processes} processes"
+        yield f"phase {number}: {size} {unit} of {phase.max_length} tokens a step = {made} x {processes} processes"
         if size > group * phase.dataset.groups:
-            yield f"! a step takes more pairs than the corpus has ({group:,}): lower training.global_batch_size"
+            yield f"! a step takes more {unit} than the corpus has ({group:,}): lower training.global_batch_size"
     if recipe.tokenizer.vocab_size % 8:
         yield f"! tokenizer.vocab_size is {recipe.tokenizer.vocab_size}: GPUs are faster with a multiple of 64"
 

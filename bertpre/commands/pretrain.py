@@ -117,8 +117,10 @@ def say_results(results: dict[str, Any], recipe: Recipe) -> None:
 
 def memorised(validations: list[dict[str, Any]], epochs: float) -> str | None:
     """A warning where the MLM loss on held-out text was lower before the end; `validations` are rows of the log."""
+    if epochs < 2 or not validations:  # none where the log was removed
+        return None
     lowest, last = min(validations, key=lambda row: row["mlm_loss"]), validations[-1]
-    if epochs < 2 or last["mlm_loss"] < lowest["mlm_loss"] + RISE:
+    if last["mlm_loss"] < lowest["mlm_loss"] + RISE:
         return None
     return (
         f"pretrain: the validation MLM loss was {lowest['mlm_loss']:.3f} at step {lowest['step']:,} and is "

@@ -15,7 +15,7 @@ from bertpre.finetuning.scores import score
 from bertpre.finetuning.seeds import weights_fingerprint
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
-from bertpre.run_directory import claim, is_finished, read_results, write_results
+from bertpre.run_directory import claim, is_finished, read_results, undone_after_mistake, write_results
 
 
 def suite(recipe: Recipe) -> dict[str, Any]:
@@ -31,10 +31,11 @@ def suite(recipe: Recipe) -> dict[str, Any]:
     folder = claim(recipe)
     recipes = {name: task_recipe(recipe, folder, name) for name in recipe.suite.tasks}
     metrics: dict[str, Any] = {}
-    for name, of_task in recipes.items():
-        metrics[name] = measure_task(of_task, TASKS[name])
-        shown = ", ".join(f"{metric} {value:.4f}" for metric, value in metrics[name].items())
-        print(f"suite: {name:<5} {shown}", flush=True)
+    with undone_after_mistake(folder / "glue"):
+        for name, of_task in recipes.items():
+            metrics[name] = measure_task(of_task, TASKS[name])
+            shown = ", ".join(f"{metric} {value:.4f}" for metric, value in metrics[name].items())
+            print(f"suite: {name:<5} {shown}", flush=True)
     means = {name: fmean(row.values()) for name, row in metrics.items()}
     summary = {"tasks": metrics, "average": fmean(means.values())}
     if "wnli" in means and len(means) > 1:  # often left out: its development set contradicts its training set

@@ -158,7 +158,8 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
         listed = ", ".join(f"{quantile} {value:,}" for quantile, value in metrics[name].items())
         yield f"{name.replace('_', ' ')}: {listed}; histogram (1, 2-3, 4-7, ...): {bars(metrics['histograms'][name])}"
     yield (
-        f"unknown tokens {metrics['unknown_share']:.3%}, repeated lines {metrics['repeated_line_share']:.1%}; "
+        f"vocabulary of {metrics['vocab_size']:,}, unknown tokens {metrics['unknown_share']:.3%}, repeated lines "
+        f"{metrics['repeated_line_share']:.1%}; "
         f"lowest MLM loss without context {metrics['context_free_loss']:.3f} nats (unigram entropy "
         f"{metrics['unigram_entropy']:.3f})"
     )

@@ -318,8 +318,8 @@ class StoreBuilder:
             )
         if num_documents(validation) < 2:
             reason = (
-                f"{self.sources[0]} leaves fewer than two documents for validation, {read}; give more text or a larger "
-                "share"
+                f"{self.validation_fraction:g} of the documents leaves fewer than two documents for validation, {read}"
+                "; give more text or a larger share"
             )
             raise ArgumentError("validation_fraction", reason)
 

@@ -157,7 +157,7 @@ class Table:
                 default_memory_pool().release_unused()
 
     def refuse_missing(self, argument: str, name: str, found: list[str]) -> None:
-        """Raise UserError, which says which key names the column; where that key is another file's too, to rename it."""
+        """Raise UserError with the key that names the column, or, where another file has that key, to rename it."""
         section, _, last = argument.rpartition(".")
         where = f"{section or self.key}.{last}"
         remedy = f"name one with {where}=..."
@@ -330,8 +330,8 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
         files = [file for file in files if ending(file) in READERS]
         if others and read and recognize(str(others[0])) == WIKI:
             raise UserError(
-                f"{path_key(key)}: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) beside "
-                f"{len(files)} files of another kind; give a pattern for one kind, e.g. {folder}/**/wiki_*"
+                f"{path_key(key)}: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) "
+                f"beside {len(files)} files of another kind; give a pattern for one kind, e.g. {folder}/**/wiki_*"
             )
         if others and files:
             example, count = others[0].relative_to(folder), len(others)
@@ -420,7 +420,9 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
     if not distinct:
         raise UserError(f"{path_key(key)}: {path} is empty")
     if len(distinct) > 1:
-        raise UserError(f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give one pattern for each kind")
+        raise UserError(
+            f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give one pattern for each kind"
+        )
     (kind,) = distinct
     if kind == WIKI or any(ending(Path(file)) not in READERS for file in full):
         log_once(f"{key}: {path} is read as {CONTENTS[kind]}, which its content shows")

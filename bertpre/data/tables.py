@@ -111,7 +111,7 @@ class CsvFiles:
 
 
 def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
-    """A file's rows, some at a time; raises ValueError where one has more fields than the header, or swallows others."""
+    """A file's rows, some at a time; raises ValueError where one has more fields than the header or swallows others."""
     import pandas as pd
 
     options: dict[str, Any] = {
@@ -218,6 +218,6 @@ def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
         others = [each for each in DELIMITERS if each in header]
         if others and expected not in header:
             raise UserError(
-                f"{path_key(key)}: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with commas "
-                "as .csv, or with tabs as .tsv"
+                f"{path_key(key)}: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with "
+                "commas as .csv, or with tabs as .tsv"
             )

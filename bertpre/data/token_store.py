@@ -11,8 +11,8 @@ from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.store import Shard, open_shards, read_store_manifest
 from bertpre.data.texts import GivenTexts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
-from bertpre.errors import UserError, refuse_outside
-from bertpre.files import locked, save_tokenizer
+from bertpre.errors import UserError, reason, refuse_outside
+from bertpre.files import locked, make_folder, save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,6 +30,11 @@ class TokenStore:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(os.path.abspath(folder))
+        if not (self.folder / "data" / "manifest.json").is_file():
+            raise UserError(
+                f"{folder}: there is no prepared data in this folder; build a store there with TokenStore.build, or "
+                "give the directory of a run that has been prepared"
+            )
         self.manifest = read_store_manifest(self.folder / "data")
         self.opened: dict[str, list[Shard]] = {}
         self.verified: set[str] = set()  # splits whose checksums were right
@@ -67,7 +72,10 @@ class TokenStore:
         refuse_outside("workers", workers, 1)
         if (folder / "data").exists():
             raise UserError(f"{folder}: has a store; open it with TokenStore({str(folder)!r}), or give another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be written: {reason(error)}; give another folder") from None
         path = None if tokenizer is None else str(folder / "tokenizer")
         if isinstance(tokenizer, str | os.PathLike):
             path = os.fspath(tokenizer)

@@ -112,7 +112,6 @@ def learn_tokenizer(
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()
-    size = vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE
     with TemporaryDirectory() as folder:
         file = Path(folder) / "texts.txt"
         found = write_texts(iter(texts), file, every)
@@ -121,9 +120,9 @@ def learn_tokenizer(
         if lowercase and strip_accents is None and found.has_letters_as_marks:
             strip_accents = False
         learner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-        alphabet = choose_alphabet(found.counts, learner, size, character_coverage)
+        alphabet = choose_alphabet(found.counts, learner, vocab_size, character_coverage)
         trainer = trainers.WordPieceTrainer(
-            vocab_size=size,
+            vocab_size=usable(vocab_size),
             special_tokens=[*SPECIAL_TOKENS, *(f"##{character}" for character in alphabet.inner)],
             initial_alphabet=alphabet.first,
             limit_alphabet=len(alphabet.first),
@@ -160,6 +159,11 @@ def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts
     return CharacterCounts(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), in_long_words)
 
 
+def usable(vocab_size: int) -> int:
+    """The largest size of a vocabulary up to this one."""
+    return vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE
+
+
 def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int, coverage: float) -> Alphabet:
     """The most frequent characters after normalisation that make up `coverage` of the text; at least LEAST_ALPHABET
     where the vocabulary has room. Raises UserError where it is too small.
@@ -180,7 +184,7 @@ def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int,
     covered = np.cumsum([normalised[character] for character in ranked]) / max(normalised.total(), 1)
     needed = int(np.searchsorted(covered, coverage)) + 1
     required = alphabet(needed)
-    if required.tokens > vocab_size:
+    if required.tokens > usable(vocab_size):
         raise UserError(
             f"{vocab_size:,} is too small for the {len(required.first):,} characters that make up {coverage:.6g} of "
             f"this text: give at least {required.enough:,}, or a lower character_coverage"

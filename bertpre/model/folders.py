@@ -134,7 +134,9 @@ def load_model(
     config = config or read_config(source, subfolder)
     is_ours = isinstance(config, BertPreConfig)
     name = auto_class or config.architectures[0]
-    model_class = getattr(transformers if auto_class or not is_ours else modeling_bertpre, name)
+    model_class = getattr(transformers if auto_class or not is_ours else modeling_bertpre, name, None)
+    if model_class is None:
+        raise ValueError(f"bertpre has no class for a {name}; load it with transformers")
     renaming = {"key_mapping": FROM_MODERNBERT} if is_ours and config.architecture == "modern" else {}
     model, report = model_class.from_pretrained(
         source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,

@@ -54,6 +54,8 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     if wrong := [key for key in keys if getattr(known.config, key) != getattr(config, key)]:
         wanted = " ".join(f"model.{key}={getattr(known.config, key)}" for key in wrong)
         raise UserError(f"training.init: {source} has other sizes: set {wanted}")
+    if config.architecture == "bert" and recipe.pairs.kind != "none" and known.config.type_vocab_size < 2:
+        raise UserError(f"training.init: {source} knows one segment, and a pair has two: set pairs.kind=none")
     for key in ("layer_norm_eps", "rope_theta", "hidden_act", "initializer_range", "type_vocab_size"):
         setattr(config, key, getattr(known.config, key))  # a recipe has no key for these
     model = BertPreForPreTraining(config)

@@ -1,5 +1,6 @@
 """When a training is saved, and what it resumes from."""
 
+import shutil
 import time
 from typing import Any
 
@@ -68,6 +69,14 @@ class Saver:
         if self.place is not None and (is_main or step.is_sharded):
             number, memory = state["step"], self.memory
             save_checkpoint(self.place, number, step.model, step.optimizers, state, memory, is_main, background)
+
+    def discard(self) -> None:
+        """Remove the checkpoints of a training that has taken no step, so that it may begin anew, also otherwise.
+
+        Call `finish_writing` first.
+        """
+        if self.place is not None and self.step.accelerator.is_main_process:
+            shutil.rmtree(self.place.folder, ignore_errors=True)
 
     def finish_writing(self) -> None:
         """Wait until the checkpoint that is being written, if any, is complete.

@@ -78,6 +78,7 @@ class Trainer:
         memory = evaluation.memory if evaluation is not None else None
         self.saver = Saver(checkpoints, self.training_step, memory, self.cpu_group)
         self.clock, self.progress = Clock(duration), Progress()
+        self.first_step = 0  # of this process; above 0 where it resumed
 
     def train(self) -> dict[str, Any]:
         """Train until the duration ends; returns the last evaluation's metrics.
@@ -119,9 +120,11 @@ class Trainer:
             self.stop(received_signal)
         share = self.share_done()
         if share >= 1 and progress.step == 0:
+            self.saver.finish_writing()
+            self.saver.discard()
             raise UserError(
                 f"{self.remedies.budget} is too short: start-up took {self.clock.elapsed:.0f} s and the final "
-                f"evaluation and checkpoint need {self.clock.reserve_seconds:.0f} s"
+                f"evaluation and checkpoint need {self.clock.reserve_seconds:.0f} s; give a longer one"
             )
         if share >= 1 or self.should_stop():
             self.check_gradients()
@@ -181,6 +184,7 @@ class Trainer:
         if state is None:
             self.log.output.forget_after(-1, -1)
             return
+        self.first_step = self.progress.step
         restore_sizes(self.batches.source.shapes, state.get("micro_batches", ()))
         if self.progress.step:  # before the first step nothing was trained: a budget that start-up used up begins anew
             self.clock.resume(state["elapsed"], state["startup_seconds"])
@@ -316,7 +320,8 @@ class Trainer:
         if self.progress.metrics.get("step") != self.progress.step:
             self.evaluate()
         self.save()
-        self.clock.elapsed = self.clock.now()
+        has_trained = self.progress.step > self.first_step
+        self.clock.elapsed = self.clock.now() if has_trained else self.clock.before_resume
 
     def stop(self, received_signal: int) -> None:
         """Save, say how to resume, and end the process without an error."""

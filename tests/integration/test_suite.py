@@ -8,7 +8,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
-from tests.helpers import run_here
+from tests.helpers import copy_run, run_here
 from tests.unit.test_glue import write_glue
 
 
@@ -49,5 +49,9 @@ def test_every_task_is_measured_and_averaged(
     capsys.readouterr()
     assert run_here("suite", *few) == 0  # other weights in the same place
     assert "finetune" in capsys.readouterr().out
+    other = copy_run(tiny_modern_run, tmp_path / "other", "prepare", "pretrain")
+    assert run_here("suite", other) == 2  # its labelled texts have no column of GLUE's
+    assert not (other / "glue").exists()  # it would fix the recipe
+    capsys.readouterr()
     assert run_here("suite", recipe, "finetune.epochs=2") == 2
     assert "started with another recipe, which differs in finetune.epochs" in capsys.readouterr().err

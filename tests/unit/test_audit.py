@@ -72,7 +72,8 @@ def test_pairs_without_a_label_are_counted_and_left_out() -> None:
 def test_warnings_name_the_keys_that_they_are_given() -> None:
     lengths = {"smallest": 1, "5%": 1, "median": 9, "95%": 20, "largest": 30}
     metrics = {
-        "documents": 2, "sentences": 2, "tokens": 18, "pairs": 2, "dropped": {"empty": 1}, "unknown_share": 0.0,
+        "documents": 2, "sentences": 2, "tokens": 18, "pairs": 2, "dropped": {"empty": 1}, "vocab_size": 512,
+        "unknown_share": 0.0,
         "repeated_line_share": 0.0, "unigram_entropy": 2.0, "context_free_loss": 1.75,
         "tokens_in_document": {**lengths, "median": 10},
         "tokens_in_sentence": lengths, "histograms": {"tokens_in_document": [1], "tokens_in_sentence": [1]},

@@ -216,7 +216,9 @@ def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "title.tsv", tmp_path / "t*.tsv"):  # in a column that is not asked for
         with pytest.raises(UserError, match="finetune.*title.tsv has an unclosed quote"):
             read_examples(Finetune(path=str(path)), "train")
-    (tmp_path / "e.tsv").write_text('text\tlabel\n"fine\t1\nbad\t0\na screen of 5"\t1\n')  # it closes like a whole value
+    (tmp_path / "e.tsv").write_text(
+        'text\tlabel\n"fine\t1\nbad\t0\na screen of 5"\t1\n'
+    )  # it closes like a whole value
     with pytest.raises(UserError, match="has an unclosed quote"):
         read_examples(Finetune(path=str(tmp_path / "e.tsv")), "train")
     (tmp_path / "c.csv").write_text('text,label\na "good" film,1\n"great, it is,1\nbad,0\n"ok",1\nx,1\n')
@@ -224,7 +226,10 @@ def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
         read_examples(Finetune(path=str(tmp_path / "c.csv")), "train")
     (tmp_path / "d.csv").write_text('text,label\n"Up" is good,1\n"it said ""no"",\n,1, and left",0\n')  # none is
     read = read_examples(Finetune(path=str(tmp_path / "d.csv")), "train")
-    assert [text.split() for text in read.texts] == [["Up", "is", "good"], ["it", "said", '"no",', ",1,", "and", "left"]]
+    assert [text.split() for text in read.texts] == [
+        ["Up", "is", "good"],
+        ["it", "said", '"no",', ",1,", "and", "left"],
+    ]
     rows = [{"text": 'he said "no",\n\tthen left', "label": 0}, {"text": "a\ttab", "label": 1}]
     read = read_examples(Finetune(path=write_rows(tmp_path / "b.tsv", rows)), "train")
     assert [text.split() for text in read.texts] == [row["text"].split() for row in rows]
@@ -417,7 +422,9 @@ def test_labels_of_bytes_are_refused(tmp_path: Path) -> None:
 
 def test_the_key_that_names_a_column_of_the_training_file_is_not_advised_for_another_file(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "test.jsonl", [{"body": "a", "label": 0}])
-    with pytest.raises(UserError, match="^evaluate.path: .* no column 'text'; .*; rename the one with the texts to 'text'"):
+    with pytest.raises(
+        UserError, match="^evaluate.path: .* no column 'text'; .*; rename the one with the texts to 'text'"
+    ):
         read_examples(Finetune(path="sample"), "train", path=path, key="evaluate")
 
 

@@ -15,3 +15,4 @@ def test_a_held_out_loss_that_varies_or_falls_or_rises_in_the_first_epochs_is_no
     for losses in ((7.96,), (7.96, 1.9, 1.75), (7.96, 1.75, 1.75 + 0.9 * RISE)):
         assert memorised([{"step": 0, "mlm_loss": loss} for loss in losses], 9.0) is None
     assert memorised([{"step": step, "mlm_loss": 2.0 + step} for step in range(3)], 1.9) is None
+    assert memorised([], 9.0) is None  # the log was removed

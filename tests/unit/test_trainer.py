@@ -420,6 +420,7 @@ def test_start_up_is_not_part_of_the_warm_up(tmp_path: Path) -> None:
     trainer = toy_trainer(tmp_path / "none", None, slow, budget_seconds=0.5, remedies=Remedies(budget="the_key"))
     with pytest.raises(UserError, match="the_key is too short: start-up took 1 s and the final evaluation"):
         trainer.train()
+    assert not list(tmp_path.glob("none/**/step-*"))  # another budget is another recipe, and needs a new beginning
     again = toy_trainer(tmp_path / "none", None, budget_seconds=0.5, every=0)  # now, e.g., the compiled code is cached
     again.train()
     assert again.progress.step > 0
