@@ -18,7 +18,7 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.store import SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
-from bertpre.finetuning.splits import balance, read_parts, read_test
+from bertpre.finetuning.splits import balance, lone_labels, read_parts, read_test
 from bertpre.model.flops import Sizes, flops_per_token
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
@@ -99,6 +99,8 @@ def label_lines(recipe: Recipe) -> Iterator[str]:
     held_out = f"{len(validation):,}" if validation else "no"
     yield f"{len(training):,} training, {held_out} validation and {len(test):,} test examples"
     yield f"training: {balance(recipe.required_finetune.task, training)}"
+    if warning := lone_labels(recipe.required_finetune.task, training):
+        yield f"! {warning}"
 
 
 def compiler_fault(device: torch.device) -> str | None:

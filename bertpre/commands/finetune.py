@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bertpre.console import console, duration, spread_text
-from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import (
     best_of,
@@ -21,7 +20,7 @@ from bertpre.finetuning.seeds import (
     spread_of,
     weights_fingerprint,
 )
-from bertpre.finetuning.splits import Labelled, balance, digest_of_test
+from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, lone_labels
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import claim, drop_results, one_at_a_time, read_results, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
@@ -51,7 +50,7 @@ def finetune(
         for name, part in vars(parts).items():
             if part is not None:
                 console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
-        print_advice(recipe, parts.validation)
+        print_advice(recipe, parts)
     used = [part for part in (parts.training, parts.validation, unlabelled) if part is not None]
     weights = weights_fingerprint(recipe)
     made_from = recipe_fingerprint(recipe) + weights + examples_fingerprint(used)
@@ -87,9 +86,9 @@ def finetune(
     return metrics
 
 
-def print_advice(recipe: Recipe, validation: Examples | None) -> None:
+def print_advice(recipe: Recipe, parts: Parts) -> None:
     """Name settings that seldom work well, and what to set instead."""
-    settings = recipe.required_finetune
+    settings, validation = recipe.required_finetune, parts.validation
     is_own = settings.init in ("pretrained", "random")
     if is_own and recipe.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
         print(
@@ -106,6 +105,8 @@ def print_advice(recipe: Recipe, validation: Examples | None) -> None:
             f"warning: only {len(validation)} examples choose the best epoch; raise finetune.validation_fraction, or "
             "set it to 0 to keep the last epoch"
         )
+    if warning := lone_labels(settings.task, parts.training):
+        print(f"warning: {warning}")
 
 
 def closing_line(metrics: dict[str, Any], settings: Finetune) -> str:

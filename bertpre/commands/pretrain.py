@@ -109,9 +109,8 @@ def say_results(results: dict[str, Any], recipe: Recipe) -> None:
         f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens ({results['epochs']:.1f} epochs) in "
         f"{duration(results['seconds'])}; validation {measured}"
     )
-    if warning := memorised(
-        of_stage(read_metrics(Path(recipe.output_dir)), "pretrain", "validation"), results["epochs"]
-    ):
+    rows = of_stage(read_metrics(Path(recipe.output_dir)), "pretrain", "validation")
+    if warning := memorised(rows, results["epochs"]):
         logger.warning(warning)
 
 

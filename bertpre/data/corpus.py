@@ -239,7 +239,7 @@ def load(
         raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name)")
     if not is_cached(path):
         try:
-            ask_hub(path, f"{path_key(key)}", "README.md", "dataset")
+            ask_hub(path, path_key(key), "README.md", "dataset")
         except UserError as error:
             raise UserError(f"{error}; {LOCAL_COPY.format(place=path_key(key))}") from None
     return load_dataset(path, name, split=split, streaming=streaming)

@@ -201,6 +201,18 @@ def balance(task: str, examples: Examples) -> str:
     return f"{len(examples):,} ({', '.join(shown + further)})"
 
 
+def lone_labels(task: str, examples: Examples) -> str | None:
+    """A warning that names classes with one example: often a misspelt label, which nothing else would show."""
+    if task not in ("classification", "multi_label"):
+        return None
+    counts = label_rows(task, examples).sum(0)
+    alone = [name for name, count in zip(examples.classes, counts, strict=True) if count == 1]
+    if not alone:
+        return None
+    shown = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
+    return f"labels with one training example: {shown}; misspelt? A class with so few is hardly learned, and not tested"
+
+
 def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
     """The block of `finetune.validation_block` rows of its file that each example is in, (N,); None if that is 1."""
     return None if settings.validation_block == 1 else blocks_in_files(examples, settings.validation_block)

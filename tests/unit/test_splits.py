@@ -13,6 +13,7 @@ from bertpre.finetuning.splits import (
     Parts,
     balance,
     chosen_on_test,
+    lone_labels,
     neighbours,
     overlap,
     read_parts,
@@ -91,6 +92,15 @@ def test_a_class_in_two_blocks_is_never_held_out_as_a_whole(seed: int) -> None:
     recipe = recipe_of(validation_fraction=0.3, validation_block=10).model_copy(update={"seed": seed})
     training, _ = split_off_validation(recipe, examples)
     assert set(training.labels) == {0, 1, 2}
+
+
+def test_a_label_of_one_example_is_a_warning() -> None:
+    examples = replace(examples_of(list("abcdef"), labels=np.array([0, 0, 1, 2, 2, 2])), classes=("a", "b", "c"))
+    warning = lone_labels("classification", examples)
+    assert warning is not None and "labels with one training example: 'b'; misspelt?" in warning
+    several = replace(examples, labels=np.array([[1, 0, 1], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 0]]))
+    assert lone_labels("multi_label", several) is None
+    assert lone_labels("regression", examples) is None
 
 
 @pytest.mark.parametrize("seed", range(8))
