@@ -61,6 +61,7 @@ class SegmentPairs:
 
     def set_epoch(self, epoch: int) -> None:
         """Read the pairs of another epoch: other cuts, other random segments and, in the collator, other masks."""
+        refuse_outside("epoch", epoch, 0)
         self.shared_epoch.fill_(epoch)
 
     @property

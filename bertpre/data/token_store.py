@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
-from bertpre.data.store import Shard, open_shards, read_store_manifest
+from bertpre.data.store import SPLITS, Shard, open_shards, read_store_manifest
 from bertpre.data.texts import GivenTexts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
-from bertpre.errors import UserError, reason, refuse_outside
+from bertpre.errors import UserError, reason, refuse_outside, refuse_unknown
 from bertpre.files import locked, make_folder, save_tokenizer
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class TokenStore:
 
         Raises UserError for a damaged file, or where `tokenizer/` is not the one that the store was made with.
         """
+        refuse_unknown("split", split, SPLITS)
         if split not in self.opened:
             is_new = split not in self.verified
             tokenizer_hash = tokenizer_fingerprint(self.tokenizer) if is_new else None

@@ -8,10 +8,12 @@ import numpy as np
 
 from bertpre.errors import UserError
 from bertpre.finetuning.labels import LabelEncoder
-from bertpre.finetuning.rows import Rows, read_rows
+from bertpre.finetuning.rows import NUMBER, Rows, read_rows
 
 if TYPE_CHECKING:
     from bertpre.recipe import Finetune
+
+FEW = 20  # examples, among which numbers may be chance
 
 
 @dataclass(frozen=True)
@@ -90,4 +92,13 @@ def refuse_ids(settings: "Finetune", examples: Examples) -> None:
             f"finetune.label_column: {settings.label_column!r} of {settings.path} has {count} different values in "
             f"{len(examples)} examples, so it holds ids or texts rather than classes; name another column (a "
             "regression needs finetune.task=regression)"
+        )
+
+
+def refuse_numbers(settings: "Finetune", examples: Examples) -> None:
+    """Raise UserError if every text of many is a number: the column holds ids or measurements."""
+    if len(examples) >= FEW and all(isinstance(text, str) and NUMBER.fullmatch(text) for text in examples.texts):
+        raise UserError(
+            f"finetune.text_column: every value of {settings.text_column!r} of {settings.path} is a number (the first: "
+            f"{examples.texts[0]}), so it holds no texts; name another column"
         )

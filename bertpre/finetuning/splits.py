@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from bertpre.errors import UserError
-from bertpre.finetuning.examples import Examples, read_examples, refuse_ids, refuse_single_class, whole_texts
+from bertpre.finetuning.examples import (
+    Examples,
+    read_examples,
+    refuse_ids,
+    refuse_numbers,
+    refuse_single_class,
+    whole_texts,
+)
 from bertpre.finetuning.glue import is_glue
 from bertpre.finetuning.pseudo_labels import read_unlabelled
 from bertpre.finetuning.rows import spread_evenly
@@ -62,6 +69,8 @@ def read_parts(recipe: Recipe) -> Parts:
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
     refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
     refuse_ids(settings, training)
+    if settings.text_pair_column is None:
+        refuse_numbers(settings, training)
     if settings.test_fraction:
         training, test = set_aside(recipe, training)
     if is_validation_elsewhere(settings):

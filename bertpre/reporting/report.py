@@ -231,7 +231,8 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
     run, lines = shlex.quote(str(folder)), ["", "Next"]
     if (tuning := recipe.finetune) is not None:
         task = "token-classification" if tuning.task == "tokens" else "text-classification"
-        texts = '"A wonderful film."' if tuning.text_pair_column is None else "--file pairs.csv"
+        single = '"A wonderful film."' if tuning.path == "sample" else '"A text of yours."'
+        texts = single if tuning.text_pair_column is None else "--file pairs.csv"
         lines += [
             f"  Label texts:        {program()} predict {run} {texts}",
             "  Load in Python:     from transformers import pipeline",

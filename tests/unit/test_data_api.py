@@ -135,6 +135,20 @@ def test_a_store_that_cannot_be_built(
     assert not (tmp_path / "store" / "data").exists()
 
 
+def test_a_file_in_place_of_a_stores_folder_and_unknown_splits_and_epochs_are_named(
+    store: TokenStore, texts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(bertpre.UserError, match="file: cannot be written: there is a file of this name"):
+        TokenStore.build(tmp_path / "file", texts, vocab_size=512)
+    with pytest.raises(bertpre.UserError, match="file: there is no prepared data in this folder"):
+        TokenStore(tmp_path / "file")
+    with pytest.raises(bertpre.UserError, match="split: 'test' is not one of train, validation"):
+        store.shards("test")
+    with pytest.raises(bertpre.UserError, match="epoch: -1 is not at least 0"):
+        SegmentPairDataset(store, LENGTH).set_epoch(-1)
+
+
 def test_a_damaged_store_is_refused_when_a_dataset_opens_it(texts: list[str], tmp_path: Path) -> None:
     store = TokenStore.build(tmp_path / "store", texts, vocab_size=512, validation_fraction=0.1)
     file = next((tmp_path / "store/data").glob("*.train.tokens.npy"))

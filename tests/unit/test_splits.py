@@ -150,6 +150,15 @@ def test_a_too_small_validation_part_is_refused(options: dict[str, Any], count: 
         split_off_validation(recipe_of(**options), examples)
 
 
+def test_a_column_of_numbers_is_not_taken_for_texts(tmp_path: Path) -> None:
+    rows = [{"text": str(7 * number), "label": number % 2} for number in range(30)]
+    recipe = recipe_of(path=write_rows(tmp_path / "a.csv", rows))
+    with pytest.raises(UserError, match=r"finetune.text_column: every value of 'text' of .* is a number"):
+        read_parts(recipe)
+    rows[3]["text"] = "a film"
+    assert len(read_parts(recipe_of(path=write_rows(tmp_path / "a.csv", rows))).training) > 20
+
+
 def test_without_validation_all_examples_train() -> None:
     parts = read_parts(recipe_of(validation_fraction=0))
     assert (len(parts.training), parts.validation) == (len(read_examples(Finetune(path="sample"), "train")), None)
