@@ -18,9 +18,9 @@ SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 LONGEST = {"max_position_embeddings": 128}
 
 
-def stock_model(architecture: str, vocab_size: int) -> PreTrainedModel:
+def stock_model(architecture: str, vocab_size: int, **options: int) -> PreTrainedModel:
     torch.manual_seed(0)
-    sizes = SIZES | LONGEST | {"vocab_size": vocab_size}
+    sizes = SIZES | LONGEST | {"vocab_size": vocab_size} | options
     if architecture == "bert":
         return BertForPreTraining(BertConfig(**sizes, hidden_act="relu", layer_norm_eps=1e-3)).eval()
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
@@ -75,10 +75,12 @@ def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> N
     tokenizer = load_tokenizer(tiny_run / "tokenizer")
     stock_model("bert", len(tokenizer)).save_pretrained(tmp_path / "stock")
     stock_model("bert", len(tokenizer) + 64).save_pretrained(tmp_path / "larger")
+    stock_model("bert", len(tokenizer), type_vocab_size=1).save_pretrained(tmp_path / "single")
     mistakes = [
         (tmp_path / "missing", {}, "training.init: there is no folder '.*missing'"),
         (tmp_path / "larger", {}, "this run's tokenizer .*: prepare with tokenizer.path="),
         (tmp_path / "stock", {"num_hidden_layers": 3}, "has other sizes: set model.num_hidden_layers=2"),
+        (tmp_path / "single", {}, "single knows one segment, and a pair has two: set pairs.kind=none"),
     ]
     for source, sizes, message in mistakes:
         with pytest.raises(UserError, match=message):

@@ -196,3 +196,9 @@ def test_files_without_some_of_the_encoders_weights_are_refused(architecture: st
         save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
         with pytest.raises(ValueError, match=message) if message else nullcontext():
             load_for_pretraining(str(tmp_path))
+
+
+def test_a_class_that_bertpre_lacks_is_named(architecture: str) -> None:
+    config = tiny_config(architecture, architectures=["ModernBertForQuestionAnswering"])
+    with pytest.raises(ValueError, match="bertpre has no class for a ModernBertForQuestionAnswering"):
+        load_model("anywhere", config=config)

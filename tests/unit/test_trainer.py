@@ -426,6 +426,15 @@ def test_start_up_is_not_part_of_the_warm_up(tmp_path: Path) -> None:
     assert again.progress.step > 0
 
 
+def test_a_finished_training_that_is_called_again_keeps_its_seconds(tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path / "run")
+    trainer.train()
+    again = toy_trainer(tmp_path / "run", source=ToySource(before_largest=lambda: time.sleep(1.0)))
+    again.train()
+    assert again.progress.step == trainer.progress.step
+    assert again.clock.elapsed <= trainer.clock.elapsed
+
+
 def rows_without_times(folder: Path) -> list[dict[str, Any]]:
     names = ("split", "step", "loss", "grad_norm", "learning_rate", "tokens")
     return [{name: row.get(name) for name in names} for row in read_metrics(folder)]
