@@ -186,7 +186,7 @@ def test_a_corpus_that_changed_between_two_attempts_is_cleaned_again(prepare: Pr
     texts = [document.text for document in sample.generate("articles", 60)]
     file = write_documents(tmp_path / "a.jsonl", texts)
     (tmp_path / "again").mkdir()
-    with pytest.raises(UserError, match="pairs.validation_fraction: corpus: .* leaves fewer than two documents"):
+    with pytest.raises(UserError, match="pairs.validation_fraction: .* leaves fewer than two documents"):
         prepare("again", f"corpus.path={file}", "corpus.split=train", "pairs.validation_fraction=0.0001")
     write_documents(file, texts[30:])
     arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null")
