@@ -189,7 +189,7 @@ def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int,
             f"{vocab_size:,} is too small for the {len(required.first):,} characters that make up {coverage:.6g} of "
             f"this text: give at least {required.enough:,}, or a lower character_coverage"
         )
-    return alphabet(max(needed, min(LEAST_ALPHABET, vocab_size // 4)))
+    return alphabet(max(needed, min(LEAST_ALPHABET, usable(vocab_size) // 4)))
 
 
 def stock_tokenizer(
