@@ -37,8 +37,9 @@ class Rows:
     def refuse(self, is_bad: Sequence[bool], problem: str) -> None:
         """Raise UserError if a row is bad; the message names the first one and counts them."""
         if count := sum(is_bad):
-            first = self.ids[list(is_bad).index(True)]
-            who = f"example {first} has" if count == 1 else f"{count} examples (the first is {first}) have"
+            split, number = self.ids[list(is_bad).index(True)].rsplit("/", 1)
+            first = f"row {int(number) + 1} of {split}"  # counted from 1, as `predict` does
+            who = f"{first} has" if count == 1 else f"{count} rows (the first is {first}) have"
             raise UserError(f"{self.place}: {who} {problem}")
 
 

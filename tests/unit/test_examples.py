@@ -122,7 +122,7 @@ def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Pat
     read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")
     assert read.labels.tolist() == [[0, 1], [1, 0]]
     ragged = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": row} for row in ([0, 1], [1])])
-    with pytest.raises(UserError, match=r"example train/1 has the label \[1\], not a 0 or 1 for each class \(0, 1\)"):
+    with pytest.raises(UserError, match=r"row 2 of train has the label \[1\], not a 0 or 1 for each class \(0, 1\)"):
         read_examples(Finetune(path=ragged, task="multi_label"), "train", path=ragged, encoder=read.encoder)
     lists = read_examples(Finetune(path=ragged, task="multi_label"), "train")
     assert lists.labels.tolist() == [[1, 1], [0, 1]]
@@ -365,25 +365,25 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
     ("options", "labels", "words"),
     [
         ({}, [0, -1, -1], "there is a label -1, which marks a hidden label on the Hub"),
-        ({"label_names": ["a", "b"]}, [0, 1, 2], "example train/2 has a label outside the classes (a, b): 2"),
-        ({"label_names": ["a", "b"]}, ["a", "c", "c"], "2 examples (the first is train/1) have a label outside"),
+        ({"label_names": ["a", "b"]}, [0, 1, 2], "row 3 of train has a label outside the classes (a, b): 2"),
+        ({"label_names": ["a", "b"]}, ["a", "c", "c"], "2 rows (the first is row 2 of train) have a label outside"),
         ({}, [0.5, 1.0, 0.0], "numbers with fractions are for finetune.task=regression"),
         ({}, [1, 1, 1], "has one class only (1)"),
-        ({}, [1, None, 0], "example train/1 has no label"),
-        ({"task": "regression"}, [1.0, math.nan, 2.0], "example train/1 has no label"),
-        ({"task": "regression"}, ["1", "inf", "2"], "example train/1 has a label that is not a finite number"),
+        ({}, [1, None, 0], "row 2 of train has no label"),
+        ({"task": "regression"}, [1.0, math.nan, 2.0], "row 2 of train has no label"),
+        ({"task": "regression"}, ["1", "inf", "2"], "row 2 of train has a label that is not a finite number"),
         ({"task": "regression"}, [2, 2, 2], "has one label only (2)"),
-        ({"task": "tokens"}, ["A", "A B", "B"], "example train/1 has not as many labels as words"),
+        ({"task": "tokens"}, ["A", "A B", "B"], "row 2 of train has not as many labels as words"),
         ({"task": "tokens"}, ["A", "A", "A"], "has one class only (A)"),
-        ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "example train/1 has a label outside"),
-        ({"task": "multi_label"}, [["a"], ["b", None], []], "example train/1 has no label"),
+        ({"task": "multi_label", "label_names": ["a"]}, [["a"], ["b"], []], "row 2 of train has a label outside"),
+        ({"task": "multi_label"}, [["a"], ["b", None], []], "row 2 of train has no label"),
         ({"task": "multi_label"}, [[], [], []], "no example has a label"),
         ({"task": "multi_label"}, ["sport", "sea change, sport", "x"], "label_column holds text ('sport')"),
         ({"task": "tokens"}, [1, 0, 1], "label_column holds int, not a tag for each word"),
         ({}, [["a"], ["b"], []], "label_column holds lists; set finetune.task to multi_label"),
         ({}, [{"start": 0}, {"start": 1}, None], "label_column holds {'start': 0}, but a label is a text, a number or"),
         ({"task": "multi_label"}, [[[0, 1]], [["a"]], []], "label_column holds [0, 1], but a label is"),
-        ({"task": "regression"}, [1.0, 2e38, 1e39], "example train/2 has a label that is not a finite number"),
+        ({"task": "regression"}, [1.0, 2e38, 1e39], "row 3 of train has a label that is not a finite number"),
     ],
 )
 def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any], words: str, tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any],
 def test_unusable_texts_are_refused(tmp_path: Path) -> None:
     rows = [{"text": text, "label": number} for number, text in enumerate(["a", " ", None])]
     path = write_rows(tmp_path / "a.jsonl", rows)
-    with pytest.raises(UserError, match=r"2 examples \(the first is train/1\) have no text in it"):
+    with pytest.raises(UserError, match=r"2 rows \(the first is row 2 of train\) have no text in it"):
         read_examples(Finetune(path=path), "train")
     with pytest.raises(UserError, match="finetune.label_column: .* has no column 'stars'; its columns are text, label"):
         read_examples(Finetune(path=path, label_column="stars"), "train")
