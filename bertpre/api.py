@@ -1,12 +1,12 @@
 """The Python interface to whole runs: start one, or open one that exists."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, refuse_table
 from bertpre.recipe import Overrides, Recipe, load_recipe
 from bertpre.run_directory import load_run, read_results
 
@@ -70,9 +70,11 @@ class Run:
         return TextClassifier(*load_any_classifier(str(self.folder)))
 
     def part(self, name: str) -> Path:
-        """A folder in the run; raises UserError where it is not there yet."""
+        """A folder in the run; raises UserError where it is not there yet, or never will be."""
         if not (self.folder / name).is_dir():
-            stage = {"model": "pretrain"}.get(name, "finetune")
+            stage, section = ("pretrain", "corpus") if name == "model" else ("finetune", "finetune")
+            if getattr(self.recipe, section) is None:
+                raise UserError(f"{self.folder}: has no {name}/, since its recipe has no section {section}")
             raise UserError(f"{self.folder}: has no {name}/ yet; run `bertpre {stage} {self.folder}`, or bertpre.run")
         return self.folder / name
 
@@ -92,20 +94,32 @@ class TextClassifier:
         """The names of the classes, in the order of the model's logits."""
         return self.classifier.task.classes
 
-    def __call__(self, texts: str | Sequence[str | tuple[str, str] | list[str]]) -> list[dict[str, Any]]:
+    def __call__(self, texts: str | Iterable[str | tuple[str, str] | list[str]]) -> list[dict[str, Any]]:
         """Predict for each text what `bertpre predict --json` prints, without the text.
 
         For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
         `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for
-        the task `tokens` a string or a list of words. Raises UserError for single texts where pairs are read,
-        and the reverse; a model from elsewhere reads pairs if the first text is one.
+        the task `tokens` a string or a list of words. Raises UserError for what is no text, and for single texts where
+        pairs are read, and the reverse; a model from elsewhere reads pairs if the first text is one.
         """
         from bertpre.commands.predict import as_examples, is_pair, named_prediction
 
-        given: list[str | tuple[str, ...] | list[str]] = [texts] if isinstance(texts, str) else list(texts)
+        given = texts_in(texts)
         if not given:
             return []
         task = self.classifier.task
         reads_pairs = self.reads_pairs or (not self.classifier.knows_pairs and is_pair(given[0]))
         outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
         return [named_prediction(task, text, output) for text, output in zip(given, outputs, strict=True)]
+
+
+def texts_in(given: str | Iterable[Any]) -> list[str | tuple[str, ...] | list[str]]:
+    """The texts, pairs or lists of words; raises UserError for a table, and for anything else."""
+    refuse_table("texts", given)
+    texts = [given] if isinstance(given, str) else list(given)
+    texts = [text.tolist() if hasattr(text, "tolist") else text for text in texts]  # an array of numpy
+    for number, text in enumerate(texts):
+        parts = [text] if isinstance(text, str) else text
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise UserError(f"texts: item {number} is {text!r:.60}, not a text, a pair of texts or a list of words")
+    return texts

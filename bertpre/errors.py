@@ -3,7 +3,7 @@
 import errno
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of what a user may have there
 # The words in which numpy and safetensors say the same, in errors without a number.
@@ -49,3 +49,22 @@ def refuse_unknown(argument: str, value: object, choices: Sequence[str]) -> None
     """Raise UserError where an argument's value is not one of the choices."""
     if value not in choices:
         raise UserError(f"{argument}: {value!r} is not one of {', '.join(choices)}")
+
+
+def refuse_table(argument: str, value: object) -> None:
+    """Raise UserError for a dictionary or data frame where texts are wanted: it would give the names of its columns."""
+    if isinstance(value, Mapping) or hasattr(value, "columns"):
+        raise UserError(
+            f"{argument}: is a {type(value).__name__}, not texts; give one of its columns, {argument}['text']"
+        )
+
+
+def strings_in(argument: str, values: Iterable[str]) -> Iterator[str]:
+    """The values one by one; raises UserError for a single string, a table, and what is not a string."""
+    if isinstance(values, str):
+        raise UserError(f"{argument}: is a single string; give an iterable of strings, or read_texts(path)")
+    refuse_table(argument, values)
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise UserError(f"{argument}: item {number} is {type(value).__name__}, not a string; use read_texts")
+        yield value

@@ -1,13 +1,16 @@
 """`bertpre baseline`: linear models and the network without pretraining, on the same examples, in one table."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 from bertpre.console import duration
+from bertpre.errors import UserError
+from bertpre.finetuning.encoding import without_cut_words
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
-from bertpre.finetuning.loading import can_start_at_random
+from bertpre.finetuning.loading import can_start_at_random, load_own_tokenizer, recipe_tokenizer
 from bertpre.finetuning.scores import main_metrics, score
 from bertpre.finetuning.seeds import examples_fingerprint
 from bertpre.finetuning.splits import Parts, read_further, read_parts, read_test
@@ -25,18 +28,20 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     """Train and test what a pretrained model must beat; prints and keeps one table.
 
     TF-IDF of words, and of words and bigrams, with logistic (or ridge) regression; NB-SVM on trigrams; for the task
-    `tokens` the majority tag of each word, and logistic regression on the word and its neighbours; and the recipe's
-    network without pretraining, if there is a tokenizer. If `evaluate` has measured this run's model, its row is
-    added.
+    `tokens` the majority tag of each word, and logistic regression on the word and its neighbours, for the words that
+    the network reads; and the recipe's network without pretraining, if there is a tokenizer. If `evaluate` has measured
+    this run's model, its row is added.
     """
     settings = recipe.required_finetune
     folder, models = claim(recipe), linear_models(settings.task)
     parts = read_parts(recipe)
     test = read_test(recipe, parts)
+    validation = parts.validation and without_unread_words(recipe, parts.validation)
+    read = without_unread_words(recipe, test)
     rows: dict[str, Any] = {}
     for name, fit in models.items():
         start = time.perf_counter()
-        row = measure(settings.task, fit(parts.training), parts.validation, test)
+        row = measure(settings.task, fit(parts.training), validation, read)
         rows[name] = row | {"seconds": time.perf_counter() - start}
         print_row(name, rows[name])
     write_results(folder, "baseline", rows)
@@ -50,6 +55,18 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
         print_row("this run", own_row(settings.task, results))
     write_report(folder, recipe)
     return rows
+
+
+def without_unread_words(recipe: Recipe, examples: Examples) -> Examples:
+    """The examples; in the task `tokens` without the words beyond the network's longest text, if it has a tokenizer."""
+    settings, tuned = recipe.required_finetune, Path(recipe.output_dir) / "finetuned"
+    if settings.task != "tokens":
+        return examples
+    try:
+        tokenizer = load_own_tokenizer(str(tuned)) if tuned.exists() else recipe_tokenizer(recipe)
+    except (UserError, ValueError):
+        return examples
+    return without_cut_words(tokenizer, examples, settings.max_length)
 
 
 def measure(kind: str, predict: Predictor, validation: Examples | None, test: Examples) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
     inits = [settings.init, "random"] if can_start_at_random(recipe, "curve") else [settings.init]
     wanted = [(share, init) for share in shares for init in dict.fromkeys(inits)]
     finished = {(row["fraction"], row["init"]) for row in rows}
+    for row in rows:
+        print_point(row)
     for share, init in wanted:
         if (share, init) not in finished:
             rows.append(point(recipe, share, init, shares[share], test) | {"recipe": fingerprint})

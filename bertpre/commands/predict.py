@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.corpus import DAMAGED, READERS, ending, open_table
+from bertpre.data.corpus import DAMAGED, KNOWN_ENDINGS, ending, open_table
 from bertpre.data.formats import open_file
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
@@ -92,7 +92,7 @@ def without_empty(texts: Iterator[Text], empty_rows: list[int]) -> Iterator[Text
 
 def read_texts(file: str | None, settings: Finetune, knows_pairs: bool = True) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs."""
-    if file is None or ending(Path(file)) not in READERS or ending(Path(file)) == ".txt":
+    if file is None or ending(Path(file)) not in KNOWN_ENDINGS or ending(Path(file)) == ".txt":
         yield from read_lines(file)
         return
     if not Path(file).exists():
@@ -136,6 +136,8 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
     if has_pairs and (missing := [part for part in parts if len(part) < 2]):
         raise UserError(f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}")
+    if has_pairs and (longer := [part for part in parts if len(part) > 2]):
+        raise UserError(f"this classifier reads pairs, not {len(longer[0])} texts such as {longer[0]!r}")
     if not has_pairs and (pairs := [part for part in parts if len(part) > 1]):
         raise UserError(f"this classifier reads single texts, not pairs such as {pairs[0]!r}")
     sides = [list(map(clean_text, side)) for side in zip(*parts, strict=True)]

@@ -25,7 +25,7 @@ from bertpre.data.formats import (
     is_whole,
     recognize,
 )
-from bertpre.data.tables import Columns, CsvFiles, Paragraphs, ParquetFiles, path_key, refuse_other_delimiter
+from bertpre.data.tables import Columns, CsvFiles, JsonFiles, Paragraphs, ParquetFiles, path_key, refuse_other_delimiter
 from bertpre.errors import UserError, first_line
 from bertpre.files import ask_hub
 
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READERS = {
-    ".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text",
-}  # fmt: skip
+KNOWN_ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
 COMPRESSIONS = (".gz", ".bz2", ".zst")
 DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error)
 CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "text"}
@@ -75,7 +73,7 @@ def read_documents(
     """Read the documents of one split, or of several joined by `+`, without holding them in memory.
 
     `path` is `sample` (the embedded corpus), a local file or folder, a pattern such as `texts/**/*.txt`, or a Hub id.
-    Files whose ending is not in READERS are read by their content: WikiExtractor's articles, JSON lines or text.
+    Files whose ending is not in KNOWN_ENDINGS are read by their content: WikiExtractor's articles, JSON lines or text.
     `limit` keeps the first documents of each split. `text_unit` is a document in a text file: `line`, `paragraph` or
     `document` (the whole file). `streaming` reads a Hub dataset without a local copy. Messages begin with `key`.
     Raises UserError where the file, the configuration, the split or the column does not exist or cannot be read.
@@ -235,7 +233,7 @@ def load(
         return load_files(files, path, text_unit, key)
     if path and local.is_dir():
         return load_folder(local, name, split, text_unit, key)
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in READERS:
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in KNOWN_ENDINGS:
         raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name)")
     if not is_cached(path):
         try:
@@ -271,11 +269,13 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
     if kind in (".csv", ".tsv"):
         refuse_other_delimiter(files, key)
         return CsvFiles(files, "," if kind == ".csv" else "\t")
-    if kind == ".txt" and text_unit == "paragraph":
+    if kind in (".json", ".jsonl"):
+        return JsonFiles(files)
+    if text_unit == "paragraph":
         return Paragraphs(files)
-    options = {"sample_by": text_unit, "encoding": "utf-8-sig"} if kind == ".txt" else {}
+    options = {"sample_by": text_unit, "encoding": "utf-8-sig"}
     names = list(map(glob.escape, files))  # data_files are patterns
-    return load_dataset(READERS[kind], data_files=names, split="train", streaming=True, **options)
+    return load_dataset("text", data_files=names, split="train", streaming=True, **options)
 
 
 def load_folder(
@@ -286,11 +286,12 @@ def load_folder(
 
     place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
     try:
-        found = load_dataset_builder(place, name).config.data_files or {}
+        builder = load_dataset_builder(place, name)
+        found, declared = builder.config.data_files or {}, builder.info.features
     except FileNotFoundError:
-        found = {}
+        found, declared = {}, None
     files = [file for files in found.values() for file in files]
-    is_known = any(ending(Path(file)) in READERS for file in files)
+    is_known = any(ending(Path(file)) in KNOWN_ENDINGS for file in files)
     by_content = not is_known and not (files and recognize(files[0]) == BINARY)  # `datasets` knows .arrow and others
     if by_content:
         found = unknown_files_by_split(folder)
@@ -299,7 +300,9 @@ def load_folder(
     refuse_unread(folder, found, key, by_content)
     refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
-    if by_content or (endings and endings <= {".txt", ".parquet", ".csv", ".tsv"}):
+    if declared and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
+        return load_dataset(place, name, split=split, streaming=True)
+    if by_content or (endings and endings <= set(KNOWN_ENDINGS)):
         return load_files(list(found[split]), str(folder), text_unit, key)
     return load_dataset(place, name, split=split, streaming=True)
 
@@ -326,8 +329,8 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     read = {Path(file).resolve() for files in found.values() for file in files}
     files = sorted(file for file in folder.rglob("*") if file.is_file() and is_data(file.relative_to(folder)))
     if not by_content:
-        others = [file for file in files if ending(file) not in READERS]
-        files = [file for file in files if ending(file) in READERS]
+        others = [file for file in files if ending(file) not in KNOWN_ENDINGS]
+        files = [file for file in files if ending(file) in KNOWN_ENDINGS]
         if others and read and recognize(str(others[0])) == WIKI:
             raise UserError(
                 f"{path_key(key)}: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) "
@@ -359,7 +362,7 @@ def is_data(file: Path) -> bool:
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:
     """Path and split of texts to be held out, which are another file or folder, or a split of `path`."""
-    is_place = "/" in held_out or ending(Path(held_out)) in READERS
+    is_place = "/" in held_out or ending(Path(held_out)) in KNOWN_ENDINGS
     return (held_out, "train") if is_place else (path, held_out)
 
 
@@ -394,7 +397,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
             raise UserError(
                 f"{path_key(key)}: {path} has *, ?, [ or :: in its name, which cannot be read: rename it"
             ) from None
-        known = ", ".join(READERS)
+        known = ", ".join(KNOWN_ENDINGS)
         raise UserError(f"{path_key(key)}: {path} contains no data file; known endings: {known}") from None
     except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError, *DAMAGED) as error:
         if not Path(path).exists() and isinstance(error, OSError):
@@ -407,7 +410,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
 
 
 def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str], str]:
-    """The files that are not empty, and what they are: an ending of READERS, or WIKI.
+    """The files that are not empty, and what they are: an ending of KNOWN_ENDINGS, or WIKI.
 
     Raises UserError for files of several kinds, and for those that cannot be read.
     """
@@ -424,15 +427,15 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
             f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give one pattern for each kind"
         )
     (kind,) = distinct
-    if kind == WIKI or any(ending(Path(file)) not in READERS for file in full):
+    if kind == WIKI or any(ending(Path(file)) not in KNOWN_ENDINGS for file in full):
         log_once(f"{key}: {path} is read as {CONTENTS[kind]}, which its content shows")
     return full, kind
 
 
 def kind_of(file: str, key: str) -> str:
-    """What a file is: an ending of READERS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
+    """What a file is: an ending of KNOWN_ENDINGS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
     known = ending(Path(file))
-    if known in READERS and known != ".txt":
+    if known in KNOWN_ENDINGS and known != ".txt":
         return known if Path(file).stat().st_size else EMPTY
     content = recognize(file)
     if known == ".txt":
@@ -440,7 +443,7 @@ def kind_of(file: str, key: str) -> str:
     if content == BINARY:
         raise UserError(
             f"{path_key(key)}: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
-            f"{', '.join(READERS)}, optionally followed by {', '.join(COMPRESSIONS)}"
+            f"{', '.join(KNOWN_ENDINGS)}, optionally followed by {', '.join(COMPRESSIONS)}"
         )
     if content == WIKI_DUMP:
         raise UserError(

@@ -1,5 +1,6 @@
 """Segment pairs as torch datasets: map-style and iterable, for a DataLoader or transformers' Trainer."""
 
+import operator
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -96,7 +97,7 @@ class SegmentPairDataset(SegmentPairs, Dataset[Example]):
 
     def __getitem__(self, index: int) -> Example:
         """One pair; raises IndexError outside the dataset."""
-        epoch, place = self.epoch, range(len(self))[index]
+        epoch, place = self.epoch, range(len(self))[operator.index(index)]
         planned, order = self.pairs.plan(epoch)
         return self.pairs.example(planned[order[place % len(order)]].tolist(), epoch)
 

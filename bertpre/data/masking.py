@@ -225,9 +225,11 @@ class DataCollatorForPretraining:
         input_ids, attention_mask, token_type_ids, labels: (B, S), int64; `labels` are -100 where nothing is predicted.
         next_sentence_label: (B,), 1 for a random or swapped segment, 0 for a true one, -100 for a pair without a label;
         with the kind `none` there is no such entry. If no pair of the batch had a label, each has its true one: the
-        mean over no label would be NaN. Raises UserError for an example longer than max_length, and for `nsp` where no
-        example has a second segment.
+        mean over no label would be NaN. Raises UserError for an empty batch, an example longer than max_length, and
+        examples of the kind `none` where there should be pairs, as far as they show it.
         """
+        if not examples:
+            raise UserError("examples: there are none in the batch")
         longest = max(len(example.a) + len(example.b) + 2 + bool(len(example.b)) for example in examples)
         if longest > self.collator.max_length:
             raise UserError(
@@ -235,7 +237,9 @@ class DataCollatorForPretraining:
                 "give dataset and collator the same max_length"
             )
         batch = self.collator(list(examples))
-        if self.kind == "nsp" and not any(len(example.b) for example in examples):
+        separator = self.collator.special_ids["[SEP]"]
+        is_packed = self.kind != "none" and any((example.a == separator).any() for example in examples)
+        if is_packed or (self.kind == "nsp" and not any(len(example.b) for example in examples)):
             raise UserError("kind: the examples have no second segment; give dataset and collator the same kind")
         labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
         batch["labels"] = labels.scatter(1, batch.pop("masked_positions"), batch["labels"])

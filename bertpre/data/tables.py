@@ -1,6 +1,7 @@
-"""Local files as tables whose rows stream: Parquet, CSV and TSV, paragraphs of text."""
+"""Local files as tables whose rows stream: Parquet, CSV and TSV, JSON, paragraphs of text."""
 
 import csv
+import json
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,6 +167,66 @@ def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]
             return
         if row:
             yield row
+
+
+@dataclass(frozen=True)
+class JsonFiles:
+    """Some columns of local files of JSON lines, or of one JSON array of objects, every value as it is written.
+
+    `datasets` would make a point in time of a text such as "2020-01-01". A key that a row lacks is None.
+    """
+
+    files: list[str]
+    columns: list[str] | None = None
+    features: None = None
+
+    @property
+    def column_names(self) -> list[str]:
+        """The keys of the first thousand rows; none if there is no row."""
+        return list(next(self.iter(batch_size=1000), ()))
+
+    def select_columns(self, columns: list[str]) -> "JsonFiles":
+        """The same files with only these columns."""
+        return JsonFiles(self.files, columns)
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
+        """Batches of rows, column by column; raises ValueError, which names the file and line, for anything else."""
+        for name in self.files:
+            rows = read_json(name)
+            while batch := list(islice(rows, batch_size)):
+                names = self.columns or list(dict.fromkeys(key for row in batch for key in row))
+                yield {key: [row.get(key) for row in batch] for key in names}
+
+
+def read_json(name: str) -> Iterator[dict[str, Any]]:
+    """The objects in a file, one per line or all in one array."""
+    with open_file(name, "rt", encoding="utf-8-sig") as stream:
+        is_array = stream.read(1000).lstrip().startswith("[")
+    with open_file(name, "rt", encoding="utf-8-sig") as stream:
+        if is_array:
+            values = ((f"item {number}", value) for number, value in enumerate(json.load(stream), start=1))
+        else:
+            lines = ((f"line {number}", line) for number, line in enumerate(stream, start=1) if line.strip())
+            values = ((place, json_in(line, f"{place} of {name}")) for place, line in lines)
+        for place, value in values:
+            if not isinstance(value, dict):
+                raise ValueError(f"{place} of {name} is {type(value).__name__}, not an object with columns")
+            yield value
+
+
+def json_in(line: str, place: str) -> Any:
+    """The value that a line of JSON stands for; raises ValueError, which begins with `place`."""
+    try:
+        value = json.loads(line)
+        if "\\ud" in line.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError:
+        raise ValueError(f"{place} has half of a surrogate pair, which is no character; write the text again") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{place} is not JSON ({error.msg}, column {error.colno}); write one object per line"
+        ) from None
 
 
 @dataclass(frozen=True)

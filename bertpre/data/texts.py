@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertpre.data.corpus import Document, TextSource, read_documents
-from bertpre.errors import UserError, refuse_outside, refuse_unknown
+from bertpre.errors import UserError, refuse_outside, refuse_table, refuse_unknown, strings_in
 
 
 def read_texts(
@@ -36,6 +36,7 @@ def read_texts(
         documents = read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)
         yield from (document.text for document in documents)
         return
+    refuse_table("source", source)
     for number, row in enumerate(source):
         if number == limit:
             return
@@ -57,9 +58,5 @@ class GivenTexts(TextSource):
 
     def documents(self) -> Iterator[Document]:
         """The texts, numbered; raises UserError for what is not a string."""
-        if isinstance(self.texts, str):
-            raise UserError("texts: is a single string; give an iterable of strings, or read_texts(path)")
-        for number, text in enumerate(self.texts):
-            if not isinstance(text, str):
-                raise UserError(f"texts: item {number} is {type(text).__name__}, not a string; use read_texts")
+        for number, text in enumerate(strings_in("texts", self.texts)):
             yield Document(str(number), text)

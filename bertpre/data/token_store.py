@@ -67,7 +67,8 @@ class TokenStore:
         folder = Path(folder)
         refuse_outside("vocab_size", vocab_size, 64)
         refuse_outside("min_characters", min_characters, 1)
-        refuse_outside("validation_fraction", validation_fraction, 0, 0.5)
+        if not 0 < validation_fraction < 0.5:
+            raise UserError(f"validation_fraction: {validation_fraction} is not between 0 and 0.5")
         refuse_outside("seed", seed, 0)
         refuse_outside("workers", workers, 1)
         if (folder / "data").exists():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.errors import UserError, first_line
+from bertpre.errors import UserError, first_line, strings_in
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -107,15 +107,13 @@ def learn_tokenizer(
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    if isinstance(texts, str):
-        raise UserError("texts: is a single string; give an iterable of strings, or read_texts(path)")
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()
     with TemporaryDirectory() as folder:
         file = Path(folder) / "texts.txt"
-        found = write_texts(iter(texts), file, every)
-        if not found.counts:
+        found = write_texts(strings_in("texts", texts), file, every)
+        if not any(map(str.strip, found.counts)):
             raise UserError("texts: there is no text to learn a vocabulary from")
         if lowercase and strip_accents is None and found.has_letters_as_marks:
             strip_accents = False
@@ -138,24 +136,25 @@ def learn_tokenizer(
 
 
 def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts:
-    """Write every n-th text to a file, and count the characters of all."""
+    """Write every n-th text to a file, and count the characters of all; halves of surrogate pairs are left out."""
     from tokenizers import pre_tokenizers
 
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer()])
     counts, in_long_words, seen = np.zeros(sys.maxunicode + 1, dtype=np.int64), 0, 0
-    with file.open("w", encoding="utf-8") as stream:
+    with file.open("w", encoding="utf-8", errors="ignore") as stream:
         while batch := list(islice(texts, 1000)):
             stream.writelines(f"{text}\n" for text in batch[-seen % every :: every])
             seen += len(batch)
             joined = "\n".join(["", *batch, ""])
-            codes = np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32)
+            codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
             found = np.bincount(codes)
             counts[: len(found)] += found
             breaks = np.flatnonzero(codes <= ord(" "))
             starts = np.flatnonzero(np.diff(breaks) > STOCK_WORD + 1)
             runs = (joined[breaks[start] : breaks[start + 1]] for start in starts)
-            words = split.pre_tokenize_str("".join(runs))
+            words = split.pre_tokenize_str("".join(runs).encode(errors="ignore").decode())
             in_long_words += sum(len(word) for word, _ in words if STOCK_WORD < len(word) <= LONGEST_WORD)
+    counts[0xD800:0xE000] = 0
     return CharacterCounts(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), in_long_words)
 
 

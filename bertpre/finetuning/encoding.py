@@ -1,7 +1,7 @@
 """Labelled examples as a network reads them: token ids with special tokens, cut to a length, in padded batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +156,14 @@ def encode_words(
         rows.append(row)
         labels.append(label)
     return EncodedExamples(rows, None, labels)
+
+
+def without_cut_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, max_length: int) -> Examples:
+    """Examples of the task `tokens` without the words that `encode_examples` cuts off."""
+    encoded = encode_examples(tokenizer, examples, max_length)
+    counts = [int((row != IGNORE_INDEX).sum()) for row in encoded.labels]
+    texts = [words[:count] for words, count in zip(examples.texts, counts, strict=True)]
+    return replace(examples, texts=texts, labels=[row[:n] for row, n in zip(examples.labels, counts, strict=True)])
 
 
 def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[str]]) -> list["Encoding"]:

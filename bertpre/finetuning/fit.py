@@ -132,6 +132,8 @@ def build_finetuning_trainer(
     settings, training, device = recipe.required_finetune, recipe.training, data.accelerator.device
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
+    steps = epochs * data.steps_per_epoch
+    warmup = settings.warmup if settings.warmup * steps >= 1 else 0.0  # its first step has a rate of 0
     is_short = training.compile == "auto" and not is_worth_compiling(flops, device)
     return Trainer(
         accelerator=data.accelerator,
@@ -150,7 +152,7 @@ def build_finetuning_trainer(
         source=data,
         objective=TaskObjective(model.task),
         duration=Duration(max_steps=epochs * data.steps_per_epoch),
-        lr_at=partial(lr_at, schedule="linear", warmup=settings.warmup),
+        lr_at=partial(lr_at, schedule="linear", warmup=warmup),
         log=StepLog(log, training.log_every, [SpikeWatch()], Machine(price_per_hour=training.price_per_hour)),
         seed=seed,
         arithmetic=Arithmetic(

@@ -151,7 +151,8 @@ def can_start_at_random(recipe: Recipe, stage: str) -> bool:
     try:
         recipe_tokenizer(recipe)
     except UserError as error:
-        why = f"{error}; `bertpre prepare` makes one, or set tokenizer.path to a run directory or folder with one"
+        advice = "" if recipe.corpus is None else "`bertpre prepare` makes one, or "
+        why = f"{error}; {advice}set tokenizer.path to a run directory or folder with one"
     if not why and recipe.model.architecture == "bert" and longest > reads:
         why = f"model.max_position_embeddings ({reads}) is below finetune.max_length ({longest})"
     if why:
@@ -162,7 +163,11 @@ def can_start_at_random(recipe: Recipe, stage: str) -> bool:
 def recipe_tokenizer(recipe: Recipe) -> "PreTrainedTokenizerBase":
     """The run's tokenizer, or else the one of `tokenizer.path`; raises UserError where there is none."""
     own, given = Path(recipe.output_dir) / "tokenizer", recipe.tokenizer.path
-    return load_tokenizer(model_of(given, "tokenizer") if given and not own.exists() else own)
+    if given and not own.exists():
+        return load_tokenizer(model_of(given, "tokenizer"))
+    if not own.exists():
+        raise UserError(f"no tokenizer in {own}")
+    return load_tokenizer(own)
 
 
 def random_start(recipe: Recipe, task: Task) -> "Loaded":

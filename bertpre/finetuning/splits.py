@@ -1,5 +1,6 @@
 """Splits the labelled examples: for training, for choosing the best epoch, and for the test."""
 
+import glob
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -276,7 +277,8 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
 def place_of_test(recipe: Recipe) -> tuple[str, str]:
     """Path and split of test texts from outside the training split."""
     path = recipe.evaluate.path or recipe.required_finetune.path
-    return path, recipe.evaluate.split or ("train" if Path(path).is_file() else "test")
+    has_splits = Path(path).is_dir() or not (Path(path).is_file() or glob.has_magic(path))
+    return path, recipe.evaluate.split or ("test" if has_splits else "train")
 
 
 def same_place(one: tuple[str, str], other: tuple[str, str]) -> bool:

@@ -347,14 +347,14 @@ class ModernEncoder(nn.Module):
 
 
 def mean_pool(hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mean over the tokens that are not padding: (B, S, E) and (B, S) to (B, E).
+    """Mean over the tokens that are not padding: (B, S, E) and (B, S) to (B, E); 0 for a row of padding alone.
 
     Without a mask, or with one of (B, 1, S, S), which does not show the padding, the mean is over all positions.
     """
     if attention_mask is None or attention_mask.ndim != 2:
         return hidden_states.mean(dim=1)
     weights = attention_mask.unsqueeze(-1).to(hidden_states.dtype)  # (B, S) -> (B, S, 1)
-    return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1)
+    return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
 class Pooler(nn.Module):

@@ -87,7 +87,7 @@ def test_documents_of_one_sentence_give_a_warning_and_no_accuracy_of_pairs(
     [
         (b'{"text": "\xff\xfe broken"}\n' * 50, "cannot be read"),
         (b'{"text": "whole"}\n{"text": "cut he', "cannot be read"),
-        (b'{"text": "\\ud800"}\n', "surrogate pair in string is invalid. in row 0"),
+        (b'{"text": "\\ud800"}\n', "has half of a surrogate pair"),
         (b'{"text": 7}\n', "holds int, not text"),
     ],
     ids=["not utf-8", "cut off", "half a surrogate pair", "numbers"],

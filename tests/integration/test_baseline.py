@@ -26,7 +26,9 @@ def test_baselines_and_curve_use_the_same_examples(
     assert shares == [(0.2, "pretrained", 16), (0.2, "random", 16), (0.5, "pretrained", 40), (0.5, "random", 40)]
     capsys.readouterr()
     assert run_here("curve", recipe, f"output_dir={run}", "--fractions", "0.2") == 0
-    assert "curve:" not in capsys.readouterr().out  # it was finished
+    again = [point for point in json.loads((run / "results.json").read_text())["curve"] if point["fraction"] == 0.2]
+    assert again == points[:2]  # they were finished, to the seconds
+    assert capsys.readouterr().out.count("curve: 20.0% of the labels (16), ") == 2
     file = run / "results.json"
     others = [point | {"recipe": "another"} for point in points]
     file.write_text(json.dumps(json.loads(file.read_text()) | {"curve": others}))

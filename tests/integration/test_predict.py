@@ -118,6 +118,8 @@ def test_a_classifier_from_elsewhere_reads_pairs_if_the_first_text_is_one(
     classify = TextClassifier(*load_any_classifier(str(tmp_path / "nli")))
     with pytest.raises(UserError, match="this classifier reads pairs"):
         classify([("a film", "a film"), "a film"])
+    with pytest.raises(UserError, match="this classifier reads pairs, not 3 texts"):
+        classify([("a film", "a film", "a film")])
     with pytest.raises(UserError, match="this classifier reads single texts"):
         classify(["a film", ("a film", "a film")])
 

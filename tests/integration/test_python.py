@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -77,12 +79,33 @@ def test_the_classifier_answers_as_the_command_does(tiny_run: Path) -> None:
     assert classifier([]) == []
 
 
+def test_what_is_no_text_is_refused(tiny_run: Path) -> None:
+    from datasets import Dataset
+
+    classifier, texts = bertpre.open_run(tiny_run).classifier, ["Dull.", "A fine film."]
+    expected = classifier(texts)
+    assert classifier(pd.Series(texts)) == classifier(np.array(texts)) == classifier(iter(texts)) == expected
+    for table, words in (
+        (pd.DataFrame({"text": texts}), "texts: is a DataFrame, not texts; give one of its columns"),
+        ({"text": texts}, "texts: is a dict, not texts"),
+        (Dataset.from_dict({"text": texts}), "texts: item 0 is {'text': 'Dull.'}, not a text"),
+        (["Dull.", None], "texts: item 1 is None, not a text"),
+        ([["Dull.", 3]], r"texts: item 0 is \['Dull.', 3\], not a text"),
+    ):
+        with pytest.raises(bertpre.UserError, match=words):
+            classifier(table)
+
+
 def test_parts_that_are_not_there_yet(tiny_run: Path, tmp_path: Path) -> None:
     run = bertpre.Run(copy_run(tiny_run, tmp_path / "run", "prepare"))
     for part, stage in (("model", "pretrain"), ("classifier", "finetune")):
         with pytest.raises(bertpre.UserError, match=f"yet; run `bertpre {stage} {tmp_path}/run`"):
             getattr(run, part)
     assert len(run.tokenizer) == 512
+    run.recipe = run.recipe.model_copy(update={"corpus": None, "finetune": None})
+    for part, section in (("model", "corpus"), ("classifier", "finetune")):
+        with pytest.raises(bertpre.UserError, match=f"its recipe has no section {section}"):
+            getattr(run, part)
     with pytest.raises(bertpre.UserError, match="is not a run directory"):
         bertpre.open_run(tmp_path)
 

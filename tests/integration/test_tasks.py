@@ -91,6 +91,16 @@ def stock(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.mark.parametrize(("epochs", "rate"), [(1, 2e-3), (16, 0)])
+def test_a_fine_tuning_shorter_than_its_warm_up_trains(
+    epochs: int, rate: float, data: tuple[str, str], stock: str, tmp_path: Path
+) -> None:
+    recipe = write_recipe(tmp_path, data, stock, **TASKS["classes"] | {"epochs": epochs, "batch_size": 64})
+    assert run_here("finetune", recipe) == 0
+    rows = read_metrics(tmp_path / "run", "finetune", "train")
+    assert (len(rows), rows[0]["learning_rate"]) == (epochs, rate)
+
+
 @pytest.mark.parametrize("kind", TASKS)
 @pytest.mark.parametrize("source", ["own", "stock"])
 def test_every_task(

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
-from bertpre.data.corpus import READERS, Document, open_table, read_documents
+from bertpre.data.corpus import KNOWN_ENDINGS, Document, open_table, read_documents
 from bertpre.data.formats import advised_unit
 from bertpre.data.sentences import split_sentences
 from bertpre.data.tables import CsvFiles
@@ -46,7 +46,7 @@ def mistake(path: Path | str, **options: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("suffix", READERS)
+@pytest.mark.parametrize("suffix", KNOWN_ENDINGS)
 def test_a_file_of_any_kind_gives_the_same_documents(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"corpus{suffix}")
     expected = [Document(f"train/{number}", text) for number, text in enumerate(TABLE["text"])]
@@ -108,6 +108,22 @@ def test_the_unit_of_text_files_does_not_concern_others(suffix: str, tmp_path: P
     write(tmp_path / f"train{suffix}")
     read = read_documents(str(tmp_path), text_unit="document")
     assert [document.text for document in read] == TABLE["text"].tolist()
+
+
+def test_one_json_array_is_read_as_json_lines_are(tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(
+        json.dumps([{"text": "one", "id": 1}, {"text": "two"}, {"other": 3}], indent=1)
+    )
+    for place in (tmp_path, tmp_path / "train.json"):
+        assert [document.text for document in read_documents(str(place))] == ["one", "two", ""]
+
+
+def test_a_folder_of_json_lines_keeps_the_classes_of_its_readme(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": 1}\n')
+    feature = "{name: label, dtype: {class_label: {names: {'0': bad, '1': good}}}}"
+    head = f"dataset_info:\n  features: [{{name: text, dtype: string}}, {feature}]"
+    (tmp_path / "README.md").write_text(f"---\n{head}\n---\n")
+    assert open_table(str(tmp_path), None, "train", "finetune").class_names("label") == ["bad", "good"]
 
 
 def test_a_pattern_gives_its_files_in_order(tmp_path: Path) -> None:
@@ -265,8 +281,13 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
         ),
         ("zero.jsonl", b"", "is empty"),
         ("header.csv", b"text,label\n", "is empty: it holds no row of text"),
-        ("broken.jsonl", b"{not json\n", "cannot be read: JSON parse error"),
-        ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read"),
+        (
+            "broken.jsonl",
+            b"{not json\n",
+            "broken.jsonl is not JSON (Expecting property name enclosed in double quotes, column 2)",
+        ),
+        ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read: line 2 of"),
+        ("values.json", b"[1, 2]", "values.json is int, not an object with columns"),
         ("broken.parquet", b"PAR1 is how it begins", "cannot be read: Parquet magic bytes not found"),
         ("ragged.csv", b'text,label\n"a,1\n', "cannot be read"),
         ("empty", b"", "is empty"),

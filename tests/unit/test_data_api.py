@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -124,6 +125,7 @@ def test_a_store_with_a_tokenizer_that_exists_and_without_held_out_texts(texts: 
         ({"texts": []}, "texts: the iterable contains no text"),
         ({"vocab_size": 64}, "^vocab_size: 64 is too small"),
         ({"tokenizer": "/nowhere"}, "^tokenizer: no tokenizer in '/nowhere'"),
+        ({"validation_fraction": 0}, "^validation_fraction: 0 is not between 0 and 0.5"),
         ({"validation_fraction": 1e-9}, "^validation_fraction: .* leaves fewer than two documents"),
     ],
 )
@@ -298,9 +300,16 @@ def test_a_batch_without_any_label_has_a_finite_loss(kind: Any, label: int | Non
     assert mixed == [-100, -100, labelled[0].is_random_next]
 
 
+def test_halves_of_surrogate_pairs_are_left_out_of_a_vocabulary() -> None:
+    long = "x" * 120
+    one, other = (learn_tokenizer([f"a {half} b{half} {long}{half}"] * 3, 64) for half in ("", "\ud83d"))
+    assert one.get_vocab() == other.get_vocab()
+
+
 def test_mistakes_name_the_argument(store: TokenStore) -> None:
     with pytest.raises(bertpre.UserError, match=r"max_length: an example has \d+ tokens, this collator 16"):
         DataCollatorForPretraining(store.tokenizer, 16)(list(SegmentPairDataset(store, LENGTH)))
+    frame, packed = pd.DataFrame({"text": ["A film.", "Another."]}), SegmentPairDataset(store, 64, kind="none")
     for make, message in (
         (lambda: SegmentPairDataset(store, split="test"), "split: 'test' is not one of train, validation"),  # type: ignore[arg-type]
         (lambda: SegmentPairDataset(store, kind="x"), "kind: 'x' is not one of nsp, sop, none"),  # type: ignore[arg-type]
@@ -312,9 +321,20 @@ def test_mistakes_name_the_argument(store: TokenStore) -> None:
             ),
             "kind: the examples have no second segment; give dataset and collator the same kind",
         ),
+        (
+            lambda: DataCollatorForPretraining(store.tokenizer, 64, kind="sop")(
+                [packed[number] for number in range(len(packed))]
+            ),
+            "kind: the examples have no second segment; give dataset and collator the same kind",
+        ),
+        (lambda: DataCollatorForPretraining(store.tokenizer)([]), "examples: there are none in the batch"),
         (lambda: SegmentPairDataset(str(store.folder)), "store: is '.*'; open it first: TokenStore"),  # type: ignore[arg-type]
         (lambda: learn_tokenizer("corpus.txt"), "texts: is a single string"),
         (lambda: learn_tokenizer([]), "texts: there is no text to learn a vocabulary from"),
+        (lambda: learn_tokenizer([" \n"]), "texts: there is no text to learn a vocabulary from"),
+        (lambda: learn_tokenizer([None, "a"]), "texts: item 0 is NoneType, not a string"),  # type: ignore[list-item]
+        (lambda: learn_tokenizer(frame), "texts: is a DataFrame, not texts; give one of its columns"),
+        (lambda: list(read_texts(frame)), "source: is a DataFrame, not texts; give one of its columns"),
         (lambda: list(read_texts(["a"], limit=0)), "limit: 0 is not at least 1"),
     ):
         with pytest.raises(bertpre.UserError, match=message):

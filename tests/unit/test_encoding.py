@@ -15,7 +15,9 @@ from bertpre.finetuning.encoding import (
     encodings_of_words,
     in_batches,
     in_slices,
+    without_cut_words,
 )
+from bertpre.finetuning.examples import Examples
 from tests.unit.test_examples import examples_of
 
 WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
@@ -43,6 +45,17 @@ def test_truncation_and_padding_in_the_tokenizers_file_are_ignored(tokenizer: Pr
     assert Template.of(tokenizer, pairs=False) == template
     tokenizer.backend_tokenizer.enable_truncation(3)
     assert encode_examples(tokenizer, examples_of([" ".join(WORDS)]), 20).ids[0].tolist() == expected.tolist()
+
+
+def test_words_that_are_cut_off_can_be_left_out(tokenizer: PreTrainedTokenizerBase) -> None:
+    texts = [WORDS[:3], ["aa" * 3, *WORDS[:9]], [WORDS[0], "ab" * 20]]
+    labels = [np.arange(len(words)) % 2 for words in texts]
+    examples = Examples(["a", "b", "c"], texts, None, labels, ("O", "X"))
+    short = without_cut_words(tokenizer, examples, 10)
+    kept = [(encoded != -100).sum() for encoded in encode_examples(tokenizer, examples, 10).labels]
+    assert [len(words) for words in short.texts] == [len(row) for row in short.labels] == kept
+    assert kept[0] == 3 and 1 < kept[1] < 10 and short.texts[1] == texts[1][: kept[1]]
+    assert [row.tolist() for row in short.labels] == [row[:n].tolist() for row, n in zip(labels, kept, strict=True)]
 
 
 @pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])

@@ -84,6 +84,15 @@ def test_the_recipe_names_the_classes(
     assert (read.classes, read.labels.tolist()) == (tuple(names), numbers)
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_labels_and_texts_that_look_like_dates_stay_text(ending: str, tmp_path: Path) -> None:
+    rows = [{"text": f"2019-01-0{day}", "label": f"202{day % 2}-01-01"} for day in range(1, 5)]
+    read = read_examples(Finetune(path=write_rows(tmp_path / f"a.{ending}", rows)), "train")
+    assert (read.texts[0], read.classes, read.labels.tolist()) == (
+        "2019-01-01", ("2020-01-01", "2021-01-01"), [1, 0, 1, 0],
+    )  # fmt: skip
+
+
 def test_the_dataset_names_the_classes(tmp_path: Path) -> None:
     from datasets import ClassLabel, Dataset, Features, Value
 

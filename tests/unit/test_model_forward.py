@@ -182,6 +182,9 @@ def test_mean_pooling_ignores_padding(model_class: type[PreTrainedModel], logits
     padded, cut, full = (model(*inputs)[logits] for inputs in ((ids, mask), (ids[:, :7],), (ids,)))
     torch.testing.assert_close(padded, cut, rtol=0, atol=1e-5)
     assert (padded - full).abs().max() > 1e-3
+    beside = model(torch.cat((ids, ids)), torch.cat((mask, mask * 0)))[logits]  # a row of padding alone
+    torch.testing.assert_close(beside[:1], padded, rtol=0, atol=1e-5)
+    assert beside.isfinite().all()
 
 
 @both_architectures

@@ -16,6 +16,7 @@ from bertpre.finetuning.splits import (
     lone_labels,
     neighbours,
     overlap,
+    place_of_test,
     read_parts,
     read_test,
     set_aside,
@@ -190,6 +191,13 @@ def test_the_test_texts_are_not_those_of_the_training(tmp_path: Path, monkeypatc
         read_test(recipe, read_parts(recipe))
     assert not chosen_on_test(recipe)
     assert chosen_on_test(recipe.model_copy(update={"evaluate": Evaluate(path="./b.jsonl")}))
+
+
+def test_files_without_splits_are_tested_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "test-1.csv").touch()
+    for place, split in (("test-1.csv", "train"), ("test-*.csv", "train"), ("", "test")):
+        evaluate = Evaluate(path=str(tmp_path / place))
+        assert place_of_test(recipe_of().model_copy(update={"evaluate": evaluate}))[1] == split
 
 
 def test_joined_splits_share_texts_with_each_of_their_parts(tmp_path: Path) -> None:
