@@ -99,8 +99,8 @@ class TextClassifier:
 
         For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
         `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for
-        the task `tokens` a string or a list of words. Raises UserError for what is no text, and for single texts where
-        pairs are read, and the reverse; a model from elsewhere reads pairs if the first text is one.
+        the task `tokens` a string or a list of words. Raises UserError for anything that is not text, for single texts
+        where pairs are read, and for the reverse; a model from elsewhere reads pairs if the first text is one.
         """
         from bertpre.commands.predict import as_examples, is_pair, named_prediction
 

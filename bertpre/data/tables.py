@@ -222,7 +222,7 @@ def json_in(line: str, place: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except UnicodeEncodeError:
-        raise ValueError(f"{place} has half of a surrogate pair, which is no character; write the text again") from None
+        raise ValueError(f"{place} has half of a surrogate pair; write the text again as UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{place} is not JSON ({error.msg}, column {error.colno}); write one object per line"
