@@ -109,6 +109,10 @@ def read_config(source: str, subfolder: str = "") -> PreTrainedConfig:
 
     Raises OSError where there is none, ValueError where transformers does not know the model.
     """
+    place = Path(source, subfolder)
+    if place.is_dir() and not (place / "config.json").is_file():
+        models = [str(each.parent) for each in sorted(place.glob("*/config.json"))]
+        raise OSError(f"there is no config.json in {place}" + (f"; give {' or '.join(models)}" if models else ""))
     config = AutoConfig.from_pretrained(source, subfolder=subfolder)
     if not is_from_bertpre(config):
         return config

@@ -110,6 +110,13 @@ def test_parts_that_are_not_there_yet(tiny_run: Path, tmp_path: Path) -> None:
         bertpre.open_run(tmp_path)
 
 
+def test_a_runs_folder_names_its_models(tiny_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"in {tiny_run}; give {tiny_run}/finetuned or {tiny_run}/model"):
+        bertpre.model.load_model(str(tiny_run))
+    with pytest.raises(OSError, match=f"there is no config.json in {tmp_path}$"):
+        bertpre.model.load_model(str(tmp_path))
+
+
 def test_a_run_keeps_its_recipe(tiny_run: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_run, tmp_path / "run")
     recipe = bertpre.load_recipe(tiny_run)
