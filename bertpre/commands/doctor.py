@@ -15,7 +15,7 @@ from bertpre.commands.show import vocabulary_of
 from bertpre.console import duration
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
-from bertpre.data.store import SPLITS, count_tokens, open_shards
+from bertpre.data.store import PARTS, SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
 from bertpre.finetuning.splits import balance, lone_labels, read_parts, read_test
@@ -118,7 +118,7 @@ def data_lines(recipe: Recipe, folder: Path, store: Path) -> Iterator[str]:
     """The audit of `prepare`, repeated on what is on the disk now."""
     tokenizer = load_tokenizer(folder / "tokenizer")
     shards = {split: open_shards(store, split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
-    files = {str(part.filename) for split in shards.values() for shard in split for part in vars(shard).values()}
+    files = {getattr(shard, part).filename for split in shards.values() for shard in split for part in PARTS}
     yield f"{len(files)} files match their checksums, and the tokenizer matches the data"
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
     audit = audit_store(store, recipe.training.phases[0].max_length, recipe.seed, **pair_options)
@@ -162,12 +162,15 @@ def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
     processes, unit = data.accelerator.num_processes, "rows" if recipe.pairs.kind == "none" else "pairs"
     for number, phase in enumerate(data.phases, start=1):
         size, micro = phase.global_batch_size, phase.micro_batch_size
-        passes, group = math.ceil(size / processes / micro), len(phase.dataset.plan(0)[0])
+        passes = math.ceil(size / processes / micro)
         rows = f"{micro}" if size == micro * passes * processes else f"at most {micro}"
         made = f"{rows} in a pass x {passes} passes" if len(phase.choices) == 1 else f"{micro} in passes that fit"
         yield f"phase {number}: {size} {unit} of {phase.max_length} tokens a step = {made} x {processes} processes"
-        if size > group * phase.dataset.groups:
-            yield f"! a step takes more {unit} than the corpus has ({group:,}): lower training.global_batch_size"
+        count, groups = 0, iter(range(phase.dataset.groups))
+        while count < size and (group := next(groups, None)) is not None:
+            count += len(phase.dataset.plan(0, group)[0])
+        if count < size:
+            yield f"! a step takes more {unit} than the corpus has ({count:,}): lower training.global_batch_size"
     if recipe.tokenizer.vocab_size % 8:
         yield f"! tokenizer.vocab_size is {recipe.tokenizer.vocab_size}: GPUs are faster with a multiple of 64"
 

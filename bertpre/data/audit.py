@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 FROM_MANIFEST = (
     "documents", "sentences", "tokens", "vocab_size", "repeated_line_share", "dropped",
 )  # fmt: skip
-AUDITED_SHARDS, PLANNED_SHARDS = 32, 2  # of a large store, at most
+AUDITED_SHARDS = 32  # of a large store, at most
+PLANNED_TOKENS = 1 << 23  # pairs are planned from shards of about so many tokens
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
 BARS = " ▁▂▃▄▅▆▇█"
 MOST_PAIRS = 50_000  # sampled to test whether their form predicts the label
@@ -29,18 +30,27 @@ Item = TypeVar("Item")
 def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_options: Any) -> dict[str, Any]:
     """Totals from the manifest, quantiles of lengths, and the balance of the first epoch's pairs of the training split.
 
-    The other arguments are those of `PairDataset`. Of a large store, evenly spaced shards are audited and `pairs` is an
-    estimate.
+    The other arguments are those of `PairDataset`. Of a large store some shards are audited; `pairs` is an estimate.
     """
     manifest, shards = read_store_manifest(folder), open_shards(folder, "train")
-    planned = evenly_spaced(shards, PLANNED_SHARDS)
-    dataset = PairDataset(planned, max_length, seed, kind=kind, **pair_options)
+    sizes = np.array([len(shard.tokens) for shard in shards])
+    planned = [shards[number] for number in drawn_by_size(sizes, PLANNED_TOKENS)]
+    dataset = PairDataset(planned, max_length, seed, kind=kind, shards_per_group=len(planned), **pair_options)
     plan = dataset.plan(0)[0]
-    all_tokens, planned_tokens = (sum(len(shard.tokens) for shard in some) for some in (shards, planned))
-    metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) * all_tokens / planned_tokens)}
+    share = sum(len(shard.tokens) for shard in planned) / sizes.sum()
+    metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) / share)}
     metrics |= {key: manifest[key] for key in ("unknown_words", "tokenizer_notes") if key in manifest}
     metrics |= audit_pairs(plan, dataset.plan(1)[0], planned) if kind != "none" else {}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
+
+
+def drawn_by_size(sizes: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of items, in order, that have about `most` together: all, or those at equal distances of the sum."""
+    ends = np.cumsum(sizes)
+    if ends[-1] <= most:
+        return np.arange(len(sizes))
+    count = max(2, round(most / sizes.mean()))
+    return np.unique(np.searchsorted(ends, (np.arange(count) + 0.5) * ends[-1] / count))
 
 
 def evenly_spaced(items: Sequence[Item], most: int) -> Sequence[Item]:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from functools import reduce
@@ -175,11 +175,11 @@ class StoreBuilder:
         self.workspace.forget_choice()
         bands = np.concatenate([part.load("bands") for part in held_out + parts]) if self.near_duplicates else None
         keep, dropped = first_of_duplicates(digests, bands, num_held_out)
+        dropped += sum(map(Counter, dropped_before), Counter())
         if not keep.any():
-            raise no_text
+            raise UserError(f"{no_text}{reasons(dropped)}")
         for part, rows in zip(parts, np.split(keep, np.cumsum(sizes[len(held_out) :])[:-1]), strict=True):
             part.save("keep", rows)
-        dropped += sum(map(Counter, dropped_before), Counter())
         tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(parts))
         self.workspace.save_choice(Choice(origin, len(parts), tokenizer_hash, dict(dropped)))
 
@@ -309,8 +309,7 @@ class StoreBuilder:
     def refuse_too_small(self, train: list[Entry], validation: list[Entry], dropped: dict[str, int]) -> None:
         """Raise UserError where a split has fewer than two documents; `dropped` are the others, by reason."""
         kept = num_documents(train) + num_documents(validation)
-        reasons = "".join(f", {count:,} of them dropped as {why}" for why, count in dropped.items() if count)
-        read = f"of {kept + sum(dropped.values()):,} read{reasons}"
+        read = f"of {kept + sum(dropped.values()):,} read{reasons(dropped, ' of them')}"
         if num_documents(train) < 2:
             unit = "; if it is several documents, text_unit says where one ends" if kept < 2 else ""
             raise UserError(
@@ -364,6 +363,11 @@ def some_texts(parts: list[Part]) -> list[str]:
         texts = part.kept_texts()
         some += [text[:2000] for text in texts[:: -(-len(texts) // 400) or 1]]
     return some
+
+
+def reasons(dropped: Mapping[str, int], of_them: str = "") -> str:
+    """Why documents were dropped, and how many, as the end of a message."""
+    return "".join(f", {count:,}{of_them} dropped as {why}" for why, count in dropped.items() if count)
 
 
 def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:

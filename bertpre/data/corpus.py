@@ -300,8 +300,8 @@ def load_folder(
     refuse_unread(folder, found, key, by_content)
     refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
-    if declared and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
-        return load_dataset(place, name, split=split, streaming=True)
+    if declared and endings and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
+        return JsonFiles(files_of_one_kind(list(found[split]), str(folder), key)[0], features=declared)
     if by_content or (endings and endings <= set(KNOWN_ENDINGS)):
         return load_files(list(found[split]), str(folder), text_unit, key)
     return load_dataset(place, name, split=split, streaming=True)

@@ -22,15 +22,18 @@ def plan_examples(
     short_seq_prob: float = 0.1,
     random_next_prob: float = 0.5,
     has_end_mark: np.ndarray | None = None,
+    originals: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cut the documents of a shard into examples: `nsp` is `plan_pairs`, `sop` is `plan_swaps`, `none` `plan_packed`.
 
     With `sop`, `random_next_prob` is the probability of swapped segments.
     """
+    given = sentences, documents, max_length, generator
     if kind == "none":
-        return plan_packed(sentences, documents, max_length, generator)
-    plan = {"nsp": plan_pairs, "sop": plan_swaps}[kind]
-    return plan(sentences, documents, max_length, generator, short_seq_prob, random_next_prob, has_end_mark)
+        return plan_packed(*given)
+    if kind == "sop":
+        return plan_swaps(*given, short_seq_prob, random_next_prob, has_end_mark)
+    return plan_pairs(*given, short_seq_prob, random_next_prob, has_end_mark, originals)
 
 
 def plan_pairs(
@@ -41,6 +44,7 @@ def plan_pairs(
     short_seq_prob: float = 0.1,
     random_next_prob: float = 0.5,
     has_end_mark: np.ndarray | None = None,
+    originals: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cut the documents of one shard into segment pairs.
 
@@ -58,11 +62,13 @@ def plan_pairs(
 
     sentences: token offsets, (number of sentences + 1,); documents: sentence offsets, (number of documents + 1,).
     has_end_mark: (number of sentences,), of `ends_with_mark`; a random segment agrees with the true one in it, too.
+    originals: (number of documents,), of `Shard`; a random segment does not come from a copy of the document either.
     Returns (number of pairs, 5), int64, columns as named above: segments are spans of the shard's tokens.
     Raises ValueError for fewer than two documents, since a random segment comes from another document.
     """
     room = max_length - SPECIAL_TOKENS_IN_A_PAIR
-    plan = plan_whole_sentences(sentences, documents, room, generator, short_seq_prob, random_next_prob, has_end_mark)
+    probabilities = short_seq_prob, random_next_prob
+    plan = plan_whole_sentences(sentences, documents, room, generator, *probabilities, has_end_mark, originals)
     truncate_pairs(plan, room, generator)
     return plan
 
@@ -75,6 +81,7 @@ def plan_whole_sentences(
     short_seq_prob: float,
     random_next_prob: float,
     has_end_mark: np.ndarray | None = None,
+    originals: np.ndarray | None = None,
 ) -> np.ndarray:
     """`plan_pairs` before truncation: segments are whole sentences, and may exceed `room`, the tokens that fit."""
     starts, first = sentences.tolist(), documents.tolist()
@@ -92,6 +99,7 @@ def plan_whole_sentences(
             add((document, sentence, cut, stop, target, label))
             sentence = stop if label == 0 else cut  # the sentences after A are put back
     owner, begin, cuts, stops, targets, labels = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    owner = owner if originals is None else originals[owner]
     is_alone = cuts == stops
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], labels])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])

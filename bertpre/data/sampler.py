@@ -88,9 +88,8 @@ class PairDataset:
         shard, generator = self.shards[number], random.Random(f"{self.seed}/{epoch}/{number}")
         probabilities = self.short_seq_prob, self.random_next_prob
         has_end_mark = None if self.kind == "none" else ends_with_mark(shard.tokens, shard.sentences)
-        plan = plan_examples(
-            self.kind, shard.sentences, shard.documents, self.max_length, generator, *probabilities, has_end_mark
-        )
+        given = self.kind, shard.sentences, shard.documents, self.max_length, generator
+        plan = plan_examples(*given, *probabilities, has_end_mark, shard.originals if shard.copies else None)
         rows = np.arange(len(plan))
         return np.column_stack([np.full_like(rows, number), rows, plan])
 

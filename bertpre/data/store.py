@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -30,11 +31,22 @@ class Shard:
     tokens: ids of all sentences, concatenated, `(T,)`.
     sentences: offset of each sentence in `tokens`, and the end, `(number of sentences + 1,)`.
     documents: offset of each document in `sentences`, and the end, `(number of documents + 1,)`.
+    copies: where a join has repeated documents, runs of them: how many documents, and how many times in a row.
     """
 
     tokens: np.ndarray
     sentences: np.ndarray
     documents: np.ndarray
+    copies: Sequence[tuple[int, int]] = ()
+
+    @property
+    def originals(self) -> np.ndarray:
+        """For each document a number that it shares with its copies, `(number of documents,)`."""
+        if not self.copies:
+            return np.arange(len(self.documents) - 1)
+        counts, times = np.array(self.copies).T
+        runs = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
+        return np.concatenate([np.tile(run, repeats) for run, repeats in zip(runs, times, strict=True)])
 
 
 def write_shard(
@@ -64,15 +76,16 @@ def offsets(lengths: np.ndarray) -> np.ndarray:
 
 def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
     """Join some shards of a split, in their order, into one; returns its entry."""
-    repeats = {entry["repeats"] for entry in entries}
+    repeats, copies = {entry["repeats"] for entry in entries}, {}
     if len(repeats) > 1:  # the sources have different weights: repeat the documents themselves
+        copies = {"copies": [(entry["documents"], entry["repeats"]) for entry in entries]}
         entries = [entry for entry in entries for _ in range(entry["repeats"])]
     shards = [load_shard(folder, entry["name"], mmap_mode=None) for entry in entries]
     tokens = np.concatenate([shard.tokens for shard in shards])
     sentence_lengths = np.concatenate([np.diff(shard.sentences) for shard in shards])
     document_lengths = np.concatenate([np.diff(shard.documents) for shard in shards])
     entry = write_shard(folder, name, entries[0]["split"], tokens, sentence_lengths, document_lengths)
-    return entry | {"repeats": repeats.pop() if len(repeats) == 1 else 1}
+    return entry | {"repeats": repeats.pop() if len(repeats) == 1 else 1} | copies
 
 
 def finish_store(
@@ -144,7 +157,8 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None, *, 
         for part, file in files.items() if verify else ():
             if not file.exists() or file_checksum(file) != entry["sha256"][part]:
                 raise UserError(f"{file} is missing or damaged; move {folder} away and run `bertpre prepare` again")
-        shards += [load_shard(folder, entry["name"])] * entry.get("repeats", 1)
+        shard = replace(load_shard(folder, entry["name"]), copies=entry.get("copies", ()))
+        shards += [shard] * entry.get("repeats", 1)
     return shards
 
 

@@ -5,7 +5,7 @@ import json
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -178,7 +178,7 @@ class JsonFiles:
 
     files: list[str]
     columns: list[str] | None = None
-    features: None = None
+    features: Mapping[str, Any] | None = None
 
     @property
     def column_names(self) -> list[str]:
@@ -187,15 +187,21 @@ class JsonFiles:
 
     def select_columns(self, columns: list[str]) -> "JsonFiles":
         """The same files with only these columns."""
-        return JsonFiles(self.files, columns)
+        return replace(self, columns=columns)
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Batches of rows, column by column; raises ValueError, which names the file and line, for anything else."""
+        """Batches of rows, column by column.
+
+        Raises ValueError, which names the file, for anything but objects, and where none has one of the columns.
+        """
         for name in self.files:
-            rows = read_json(name)
+            rows, found = read_json(name), dict[str, None]()
             while batch := list(islice(rows, batch_size)):
-                names = self.columns or list(dict.fromkeys(key for row in batch for key in row))
-                yield {key: [row.get(key) for row in batch] for key in names}
+                keys = dict.fromkeys(key for row in batch for key in row)
+                found |= keys
+                yield {key: [row.get(key) for row in batch] for key in self.columns or keys}
+            if found and (missing := set(self.columns or ()).difference(found)):
+                raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
 
 
 def read_json(name: str) -> Iterator[dict[str, Any]]:
@@ -204,7 +210,7 @@ def read_json(name: str) -> Iterator[dict[str, Any]]:
         is_array = stream.read(1000).lstrip().startswith("[")
     with open_file(name, "rt", encoding="utf-8-sig") as stream:
         if is_array:
-            values = ((f"item {number}", value) for number, value in enumerate(json.load(stream), start=1))
+            values = ((f"item {number}", value) for number, value in enumerate(json_in(stream.read(), name), start=1))
         else:
             lines = ((f"line {number}", line) for number, line in enumerate(stream, start=1) if line.strip())
             values = ((place, json_in(line, f"{place} of {name}")) for place, line in lines)
@@ -214,19 +220,18 @@ def read_json(name: str) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def json_in(line: str, place: str) -> Any:
-    """The value that a line of JSON stands for; raises ValueError, which begins with `place`."""
+def json_in(text: str, place: str) -> Any:
+    """The value that a line or a file of JSON stands for; raises ValueError, which begins with `place`."""
     try:
-        value = json.loads(line)
-        if "\\ud" in line.lower():
+        value = json.loads(text)
+        if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except UnicodeEncodeError:
         raise ValueError(f"{place} has half of a surrogate pair; write the text again as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{place} is not JSON ({error.msg}, column {error.colno}); write one object per line"
-        ) from None
+        where = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}"
+        raise ValueError(f"{place} is not JSON ({error.msg}, {where}); write one object per line") from None
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,12 @@ def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
 def read_skipped(folder: Path) -> dict[int, list[str]]:
     """The steps that are left out since their gradients were not finite, with the documents of each."""
     file = folder / SKIPPED
-    return {int(step): documents for step, documents in json.loads(file.read_text()).items()} if file.exists() else {}
+    if not file.exists():
+        return {}
+    try:
+        return {int(step): documents for step, documents in json.loads(file.read_text()).items()}
+    except (ValueError, AttributeError):
+        raise UserError(f"{file} is damaged; remove it: the steps that it lists are then tried once more") from None
 
 
 def write_skipped(folder: Path, skipped: dict[int, list[str]]) -> None:
@@ -242,11 +247,15 @@ def load_checkpoint(
 
 def newest_whole(folder: Path) -> tuple[str, dict[str, Any]] | None:
     """The name and the state of the newest checkpoint that is whole, or None where there is none."""
+    damaged = 0
     for path in reversed(list_checkpoints(folder)):
         state = read_state(path)
         if state is not None:
             return path.name, state
+        damaged += 1
         logger.warning("checkpoint %s is damaged; trying the one before it", path)
+    if damaged:
+        logger.warning("no checkpoint in %s is whole: the training starts again at its first step", folder)
     return None
 
 

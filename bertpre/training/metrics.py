@@ -11,6 +11,8 @@ from bertpre.data.pairs import IGNORE_INDEX
 
 Batch = Mapping[str, torch.Tensor]
 
+STEPS_WITH_PAIRS = "steps_with_pairs"
+
 
 class Objective(Protocol):
     """What a training measures; `count_names` are the arguments of the model that say how many targets there are."""
@@ -40,7 +42,10 @@ class PretrainingObjective:
         return {name: int((label != IGNORE_INDEX).sum()) for name, label in zip(self.count_names, labels, strict=True)}
 
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
-        """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's."""
+        """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's.
+
+        STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label.
+        """
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
             right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
@@ -51,10 +56,13 @@ class PretrainingObjective:
             f"{kind}_accuracy": right_tokens / counts["num_items_in_batch"],
         }
         if self.has_pairs:
-            right_pairs = (outputs.seq_relationship_logits.argmax(-1) == batch["next_sentence_label"]).sum()
+            labels = batch["next_sentence_label"]
+            right_pairs = (outputs.seq_relationship_logits.argmax(-1) == labels).sum()
             measured["nsp_loss"] = outputs.nsp_loss.detach()
             # In a small batch no pair may have a label; a clamped tensor, since a GPU's value should not be waited for.
-            measured["nsp_accuracy"] = right_pairs / torch.as_tensor(counts["num_pairs_in_batch"]).clamp(min=1)
+            pairs = torch.as_tensor(counts["num_pairs_in_batch"]).clamp(min=1)
+            measured["nsp_accuracy"] = right_pairs / pairs
+            measured[STEPS_WITH_PAIRS] = (labels != IGNORE_INDEX).sum() / pairs
         return measured
 
     def means(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:

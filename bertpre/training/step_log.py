@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 
 from bertpre.console import console
-from bertpre.training.metrics import peak_memory_mb
+from bertpre.training.metrics import STEPS_WITH_PAIRS, peak_memory_mb
 from bertpre.training.trackers import MetricsLog
 
 
@@ -126,7 +126,7 @@ class StepLog:
         interval = self.interval
         if not interval.updates:
             return
-        metrics: dict[str, float] = {name: value / interval.updates for name, value in self.sums(accelerator).items()}
+        metrics = means_of_steps(self.sums(accelerator), interval.updates)
         metrics |= {"tokens": tokens, "learning_rate": self.learning_rate, "grad_norm": float(self.grad_norm)}
         if read := tokens - interval.tokens:  # none where a run resumed just before its line
             seconds = now - interval.start
@@ -167,3 +167,10 @@ class StepLog:
             return {}
         peak = machine.peak_flops * num_processes
         return {"flops_utilization": tokens_per_second * machine.flops_per_token[phase] / peak}
+
+
+def means_of_steps(sums: Mapping[str, float], steps: int) -> dict[str, float]:
+    """Means over the steps; of the pairs over those that had any with a label, and nothing where none had."""
+    with_pairs = sums.get(STEPS_WITH_PAIRS, steps)
+    divisors = {name: with_pairs if name.startswith("nsp") else steps for name in sums if name != STEPS_WITH_PAIRS}
+    return {name: sums[name] / divisor for name, divisor in divisors.items() if divisor}

@@ -1,10 +1,11 @@
 """The audit: histograms, whether the form of pairs predicts their label, and warnings."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertpre.data.audit import audit_lines, audit_pairs, bars, histogram
+from bertpre.data.audit import audit_lines, audit_pairs, bars, drawn_by_size, histogram
 from bertpre.data.store import Shard
 
 
@@ -13,6 +14,14 @@ def test_a_histogram_counts_every_length_by_its_power_of_two(lengths: list[int])
     counts = histogram(np.array(lengths))
     assert counts == [sum(1 << k <= length < 2 << k for length in lengths) for k in range(len(counts))]
     assert sum(counts) == len(lengths)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "expected"),
+    [([5, 1, 5, 1], 12, [0, 1, 2, 3]), ([4] * 10, 8, [2, 7]), ([1, 1, 98, 1, 99], 40, [2, 4]), ([9], 2, [0])],
+)
+def test_shards_are_drawn_by_their_size(sizes: list[int], most: int, expected: list[int]) -> None:
+    assert drawn_by_size(np.array(sizes), most).tolist() == expected
 
 
 def test_bars_are_proportional_to_the_counts() -> None:

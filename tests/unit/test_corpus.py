@@ -121,9 +121,18 @@ def test_one_json_array_is_read_as_json_lines_are(tmp_path: Path) -> None:
 def test_a_folder_of_json_lines_keeps_the_classes_of_its_readme(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "a", "label": 1}\n')
     feature = "{name: label, dtype: {class_label: {names: {'0': bad, '1': good}}}}"
+    assert open_table(str(tmp_path), None, "train", "finetune").class_names("label") is None
     head = f"dataset_info:\n  features: [{{name: text, dtype: string}}, {feature}]"
     (tmp_path / "README.md").write_text(f"---\n{head}\n---\n")
     assert open_table(str(tmp_path), None, "train", "finetune").class_names("label") == ["bad", "good"]
+    (tmp_path / "train.jsonl").write_text('{"text": "2020-01-01", "label": 1}\n')
+    assert [document.text for document in read_documents(str(tmp_path))] == ["2020-01-01"]
+
+
+def test_a_json_file_without_the_column_is_refused(tmp_path: Path) -> None:
+    for name, column in (("a", "text"), ("b", "body")):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"{column}": "words"}}\n' * 3)
+    assert "b.jsonl has no column text" in mistake(tmp_path)
 
 
 def test_a_pattern_gives_its_files_in_order(tmp_path: Path) -> None:
@@ -287,6 +296,8 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
             "broken.jsonl is not JSON (Expecting property name enclosed in double quotes, column 2)",
         ),
         ("half.jsonl", b'{"text": "good"}\n{"text": \n', "cannot be read: line 2 of"),
+        ("lists.jsonl", b"[1]\n[2]\n", "lists.jsonl is not JSON (Extra data, line 2); write one object per line"),
+        ("half.json", b'["\\ud800"]', "half.json has half of a surrogate pair"),
         ("values.json", b"[1, 2]", "values.json is int, not an object with columns"),
         ("broken.parquet", b"PAR1 is how it begins", "cannot be read: Parquet magic bytes not found"),
         ("ragged.csv", b'text,label\n"a,1\n', "cannot be read"),

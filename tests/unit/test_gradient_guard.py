@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertpre.errors import UserError
-from bertpre.training.checkpoint import read_skipped, write_skipped
+from bertpre.training.checkpoint import SKIPPED, read_skipped, write_skipped
 from bertpre.training.gradient_guard import MAX_IN_A_ROW, GradientGuard, NonFiniteGradient
 from bertpre.training.precision import LossScale
 from bertpre.training.rehearsal import rehearse
@@ -186,6 +186,9 @@ def test_fewer_in_a_row_do_not_go_back(tmp_path: Path) -> None:
     bad = [step for step in range(2, 13) if step != 2 + MAX_IN_A_ROW - 1]
     deep_trainer(tmp_path, bad=bad[: 2 * MAX_IN_A_ROW - 2], max_steps=14, every=3).train()
     assert read_skipped(tmp_path / "checkpoints") == {}
+    (tmp_path / "checkpoints" / SKIPPED).write_text("{")
+    with pytest.raises(UserError, match="is damaged; remove it"):
+        read_skipped(tmp_path / "checkpoints")
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from bertpre.training.metrics import PretrainingObjective
+from bertpre.training.metrics import STEPS_WITH_PAIRS, PretrainingObjective
+from bertpre.training.step_log import means_of_steps
 
 
 def test_pairs_without_a_label_do_not_count() -> None:
@@ -17,7 +18,15 @@ def test_pairs_without_a_label_do_not_count() -> None:
         batch = {"labels": torch.zeros(3, 1, dtype=torch.long), "next_sentence_label": torch.tensor(labels)}
         counts = objective.counts(batch)
         assert counts["num_pairs_in_batch"] == pairs
-        assert objective.measure(outputs, batch, counts)["nsp_accuracy"] == accuracy
+        measured = objective.measure(outputs, batch, counts)
+        assert (measured["nsp_accuracy"], measured[STEPS_WITH_PAIRS]) == (accuracy, float(pairs > 0))
+
+
+def test_a_line_counts_pairs_in_the_steps_that_have_any_with_a_label() -> None:
+    sums = {"loss": 3.0, "nsp_loss": 1.2, "nsp_accuracy": 1.0, STEPS_WITH_PAIRS: 2.0}
+    assert means_of_steps(sums, 3) == {"loss": 1.0, "nsp_loss": 0.6, "nsp_accuracy": 0.5}
+    assert means_of_steps(sums | {STEPS_WITH_PAIRS: 0.0}, 3) == {"loss": 1.0}
+    assert means_of_steps({"loss": 3.0}, 3) == {"loss": 1.0}
 
 
 def test_where_no_pair_has_a_label_nothing_is_said_of_pairs() -> None:

@@ -72,6 +72,18 @@ def test_another_seed_gives_another_order() -> None:
     assert taken(PairDataset([shard(0)], 16, seed=0), 0) != taken(PairDataset([shard(0)], 16, seed=1), 0)
 
 
+def test_a_random_segment_does_not_come_from_a_copy_of_its_document() -> None:
+    one, others = shard(0, documents=1), shard(10_000, documents=3)
+    tokens = np.concatenate([one.tokens] * 5 + [others.tokens])
+    sentences = np.arange(0, len(tokens) + 1, 3)
+    joined = Shard(tokens, sentences, np.arange(0, len(sentences), 8), copies=[(1, 5), (3, 1)])
+    assert joined.originals.tolist() == [0] * 5 + [1, 2, 3]
+    data = PairDataset([joined], 24, seed=0, random_next_prob=1.0)
+    for epoch in range(20):
+        examples, _ = data.take(Position(epoch=epoch), len(data.plan(epoch)[0]))
+        assert not any(example.a[0] < 10_000 and example.b[0] < 10_000 for example in examples)
+
+
 def test_a_random_segment_comes_from_the_same_shard() -> None:
     data = PairDataset([shard(0), shard(10_000)], 16, seed=0, random_next_prob=1.0)
     examples, _ = data.take(Position(), len(data.plan(0)[0]))

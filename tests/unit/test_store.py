@@ -66,7 +66,13 @@ def test_joining_shards_of_different_weights_repeats_their_documents(tmp_path: P
     ]
     joined = join_shards(tmp_path, "joined", entries)
     whole = add(tmp_path, "whole", "train", DOCUMENTS[:1] * 3 + DOCUMENTS[1:])
-    assert joined == {**whole, "name": "joined"}
+    assert joined == {**whole, "name": "joined", "copies": [(1, 3), (2, 1)]}
+    (tmp_path / "data.partial").mkdir()
+    for file in tmp_path.glob("joined.*"):
+        file.rename(tmp_path / "data.partial" / file.name)
+    finish_store(tmp_path / "data.partial", tmp_path / "data", [joined], COUNTS, {})
+    (shard,) = open_shards(tmp_path / "data", "train")
+    assert shard.originals.tolist() == [0, 0, 0, 1, 2]
 
 
 def test_a_shard_is_listed_as_often_as_it_repeats(tmp_path: Path) -> None:
