@@ -232,11 +232,12 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
     if (tuning := recipe.finetune) is not None:
         task = "token-classification" if tuning.task == "tokens" else "text-classification"
         single = '"A wonderful film."' if tuning.path == "sample" else '"A text of yours."'
+        cut = "" if tuning.task == "tokens" else ", truncation=True"  # that pipeline cuts by itself
         texts = single if tuning.text_pair_column is None else "--file pairs.csv"
         lines += [
             f"  Label texts:        {program()} predict {run} {texts}",
             "  Load in Python:     from transformers import pipeline",
-            f'                      classify = pipeline("{task}", {loading(folder / "finetuned")})',
+            f'                      classify = pipeline("{task}", {loading(folder / "finetuned")}{cut})',
         ]
     else:
         lines += [

@@ -173,7 +173,7 @@ def test_pairs_without_a_label_have_no_accuracy() -> None:
 def test_the_next_commands_suit_the_run(tmp_path: Path) -> None:
     lines = "\n".join(next_lines(Path("runs/my films"), load_recipe("quickstart")))
     assert "bertpre predict 'runs/my films' \"A wonderful film.\"" in lines
-    assert 'pipeline("text-classification", "runs/my films/finetuned")' in lines
+    assert 'pipeline("text-classification", "runs/my films/finetuned", truncation=True)' in lines
     other = load_recipe("own-text", ["corpus.path=x.txt", "finetune.path=labels.csv"])
     assert 'bertpre predict RUN "A text of yours."' in "\n".join(next_lines(Path("RUN"), other))
     assert "bertpre init own-text my.yaml" in lines
