@@ -95,7 +95,7 @@ class TextClassifier:
         return self.classifier.task.classes
 
     def __call__(self, texts: str | Iterable[str | tuple[str, str] | list[str]]) -> list[dict[str, Any]]:
-        """Predict for each text what `bertpre predict --json` prints, without the text.
+        """Predict for each text what `bertpre predict --json` prints, without row and text.
 
         For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
         `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for

@@ -115,7 +115,7 @@ def a_model_and_texts(
     ] = None,
     file: Annotated[str | None, typer.Option(help="Texts: one per line, or CSV, TSV, JSON lines, Parquet.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per text, with all probabilities.")
+        bool, typer.Option("--json", help="Print one JSON object per text, with its row and all probabilities.")
     ] = False,
 ) -> None: ...
 

@@ -89,7 +89,7 @@ def finetune(
 def print_advice(recipe: Recipe, parts: Parts) -> None:
     """Name settings that seldom work well, and what to set instead."""
     settings, validation = recipe.required_finetune, parts.validation
-    is_own = settings.init in ("pretrained", "random")
+    is_own = settings.uses_recipe_model
     if is_own and recipe.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
         print(
             f"warning: finetune.learning_rate is {settings.learning_rate:g}, which suits published models of base "

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
@@ -37,7 +37,8 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     model from elsewhere does not say whether it reads pairs: it does if the first text has a tab, or the file a column
     `text_pair`. A regression prints the number instead of label and probability; several labels are joined by commas;
     words are followed by / and their tag.
-    Rows without text are left out, and counted in a warning. Raises UserError if there is no such model, or no text.
+    Rows without text are left out, and counted in a warning; `as_json` gives each row's number. Raises UserError if
+    there is no such model, or no text.
     """
     if texts and file is not None:
         raise UserError(f"--file {file}: give texts as arguments or a file, not both")
@@ -47,20 +48,19 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     classifier, settings = load_any_classifier(model)
     task = classifier.task
     empty_rows: list[int] = []
-    read = read_texts(file, settings, classifier.knows_pairs)
-    given: Iterator[Text] = iter(texts) if texts else without_empty(read, empty_rows)
+    given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs), empty_rows)
     first = next(given, None)
     if first is None:
         if file is not None:
             raise UserError(f"--file: {file} holds no text")
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
-    has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first))
+    has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first[1]))
     waiting = chain([first], given)
     while part := list(islice(waiting, SLICE)):
-        outputs = classifier.predict(as_examples(part, task, has_pairs))
-        for text, output in zip(part, outputs, strict=True):
+        outputs = classifier.predict(as_examples([text for _, text in part], task, has_pairs))
+        for (number, text), output in zip(part, outputs, strict=True):
             prediction, shown = named_prediction(task, text, output), in_one_line(text)
-            row = {"text": shown} | prediction
+            row = {"row": number, "text": shown} | prediction
             print(json.dumps(row, ensure_ascii=False) if as_json else as_line(shown, prediction), flush=True)
     if empty_rows:
         place, what = ("standard input", "line") if file is None else (f"--file {file}", "row")
@@ -81,11 +81,11 @@ def has_text(text: Text) -> bool:
     return any(map(clean_text, [text] if isinstance(text, str) else text))
 
 
-def without_empty(texts: Iterator[Text], empty_rows: list[int]) -> Iterator[Text]:
-    """The texts that are not empty; the numbers of the others, from 1, are added to `empty_rows`."""
+def without_empty(texts: Iterable[Text], empty_rows: list[int]) -> Iterator[tuple[int, Text]]:
+    """The texts that are not empty, with their numbers from 1; those of the others are added to `empty_rows`."""
     for number, text in enumerate(texts, start=1):
         if has_text(text):
-            yield text
+            yield number, text
         else:
             empty_rows.append(number)
 

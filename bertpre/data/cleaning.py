@@ -6,11 +6,23 @@ import re
 import unicodedata
 from itertools import pairwise
 
-REFERENCE = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)", re.IGNORECASE | re.DOTALL)
-LINE_BREAK = re.compile(r"<\s*(?:br|/?p)\s*/?\s*>", re.IGNORECASE)
+# What has another name in angle brackets is text: <URL>, <sighs>, <e1>Oslo</e1>, List<String>.
+BLOCKS = "article|blockquote|br|caption|div|d[dlt]|footer|form|h[1-6r]|header|li|[ou]l|p|pre|section|table|title|tr"
+INLINE = (  # elements of HTML, and of wiki pages
+    "a|abbr|acronym|address|area|aside|audio|b|base|bdi|bdo|big|body|button|canvas|center|cite|code|col|colgroup|data|"
+    "del|details|dfn|dialog|em|embed|fieldset|figcaption|figure|font|frame|frameset|head|html|i|iframe|img|input|ins|kbd|"
+    "label|legend|link|main|map|mark|menu|meta|meter|nav|noscript|object|optgroup|option|output|param|picture|progress|q|"
+    "rp|rt|ruby|s|samp|script|select|small|source|span|strike|strong|style|sub|summary|sup|svg|tbody|td|template|textarea|"
+    "tfoot|th|thead|time|tt|u|var|video|wbr|"
+    "chem|gallery|hiero|imagemap|includeonly|indicator|mapframe|math|noinclude|nowiki|onlyinclude|poem|ref|references|"
+    "score|syntaxhighlight|templatestyles|timeline"
+)
+HIDDEN = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)|<!--.{0,2000}?-->", re.IGNORECASE | re.DOTALL)
 ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
 FLAG = r"(?:async|autoplay|checked|compact|controls|defer|disabled|hidden|loop|multiple|nowrap|selected)(?=[\s/>])"
-TAG = re.compile(rf"</?[a-zA-Z][\w:-]*+(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+/?>")  # "x<y and z>w" is none
+ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
+LINE_BREAK = re.compile(rf"<\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
+TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>", re.IGNORECASE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")
@@ -37,7 +49,7 @@ def clean_text(text: str) -> str:
     if "\n" in text:
         text = unwrap(text)
     if "<" in text:
-        text = TAG.sub(" ", LINE_BREAK.sub("\n", REFERENCE.sub("", text)))
+        text = TAG.sub(" ", LINE_BREAK.sub("\n", HIDDEN.sub("", text)))
     if "&" in text:
         text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     text = without_wiki_remnants(text)

@@ -5,7 +5,7 @@ import logging
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -341,11 +341,19 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
             log_once(f"{path_key(key)}: {count} files of other kinds in {folder} are not read (e.g. {example})")
     unread = [file for file in files if file.resolve() not in read]
     if read and unread:
+        kinds = sorted({file.suffix for file in files})
+        which = "all files" if len(kinds) == 1 else "those of one ending"
+        pattern = f"{folder}/**/*{unread[0].suffix}{others_in(key, kinds)}"
         raise UserError(
             f"{path_key(key)}: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
             f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
-            f"the same ending; to read all files give a pattern, e.g. {folder}/**/*{unread[0].suffix}"
+            f"the same ending; to read {which} give a pattern, e.g. {pattern}"
         )
+
+
+def others_in(key: str, kinds: Sequence[str]) -> str:
+    """Where files of further kinds go: a corpus has a key for them."""
+    return ", and name the others in corpus.more" if path_key(key) == "corpus.path" and len(kinds) > 1 else ""
 
 
 def lists_files(readme: Path) -> bool:
@@ -424,7 +432,8 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
         raise UserError(f"{path_key(key)}: {path} is empty")
     if len(distinct) > 1:
         raise UserError(
-            f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give one pattern for each kind"
+            f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give a pattern for one kind"
+            f"{others_in(key, distinct)}"
         )
     (kind,) = distinct
     if kind == WIKI or any(ending(Path(file)) not in KNOWN_ENDINGS for file in full):

@@ -215,6 +215,8 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
         lacks = isinstance(error, ValueError) and Path(path).is_dir() and not (Path(path) / "tokenizer.json").exists()
         why = "it has no tokenizer.json" if lacks else first_line(error)
+        if lacks and (inner := Path(path) / "tokenizer").is_dir():
+            why += f"; give {inner}"
         raise UserError(f"no tokenizer in {str(path)!r}: {why}") from None
     missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
     if missing:

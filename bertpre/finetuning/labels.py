@@ -1,5 +1,6 @@
 """From labels as they are written to numbers; the training split decides what they mean."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -86,7 +87,9 @@ class LabelEncoder:
         refuse_unusable(self.task, rows)
         if self.task == "regression":
             values = [to_number(label) for label in rows.labels]
-            rows.refuse([value is None for value in values], "a label that is not a finite number")
+            is_bad = [value is None for value in values]
+            if any(is_bad):
+                rows.refuse(is_bad, f"a label that is not a finite number ({rows.labels[is_bad.index(True)]!r})")
             return np.array(values, dtype=np.float64)
         if self.is_binary:
             bits = [[BITS.get(each) for each in items_of(label)] for label in rows.labels]
@@ -182,10 +185,11 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
     found = {as_written(each) for label in rows.labels for each in each_of(task, label)}
     if not found:
         raise UserError(f"{rows.place}: no example has a label; there is nothing to learn")
+    named = json.dumps([str(value) for value in sorted(found, key=lambda value: (isinstance(value, str), value))][:20])
+    advice = f"leave such examples out, or, if it is a class, name all classes: 'finetune.label_names={named}'"
     if any(isinstance(value, int) and value < 0 for value in found):
         raise UserError(
-            f"{rows.place}: there is a label {min(found, key=repr)}, which marks a hidden label on the Hub; leave such "
-            "examples out, or, if it is a class, name all classes: finetune.label_names=[...]"
+            f"{rows.place}: there is a label {min(found, key=repr)}, which marks a hidden label on the Hub; {advice}"
         )
     if fractions := [value for value in found if isinstance(value, float)]:
         raise UserError(
@@ -196,8 +200,8 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
     words = [each for each in others if to_number(each) is None]
     if words and len(words) < len(numbers + others) and all(word.lower() in NO_VALUE for word in words):
         raise UserError(
-            f"{rows.place}: beside numbers there is the label {words[0]!r}, which usually marks a missing value; leave "
-            "such examples out, or, if it is a class, name all classes: finetune.label_names=[...]"
+            f"{rows.place}: beside numbers there is the label {words[0]!r}, which usually marks a missing value; "
+            f"{advice}"
         )
     return (*numbers, *others)
 

@@ -117,16 +117,18 @@ def readable_length(model: "PreTrainedModel") -> int | None:
 def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
     """A model with a new head for the task, drawn by `seed`, and its tokenizer.
 
-    `init` is `pretrained` (this run's model), `random` (the recipe's model, untrained), a run directory, or the folder
-    or Hub id of an encoder. Raises UserError if it cannot be loaded, or reads shorter texts than the recipe wants.
+    `init` is `pretrained` (this run's model), `random` (untrained), a run directory, or the folder or Hub id of an
+    encoder. Raises UserError if it cannot be loaded, or reads shorter texts than the recipe wants.
     """
     torch.manual_seed(seed)
-    if init == "random":
-        return random_start(recipe, task)
-    comes_from_run = init == "pretrained" or is_run(init)
-    run = Path(recipe.output_dir if init == "pretrained" else init)
-    source = str(run / "model") if comes_from_run else init
-    if comes_from_run and not Path(source).exists():
+    return random_start(recipe, task, seed) if init == "random" else trained_start(recipe, init, task)
+
+
+def trained_start(recipe: Recipe, init: str, task: Task) -> "Loaded":
+    """An encoder with a new head, and its tokenizer; `init` and errors are those of `load_start`."""
+    run = recipe.output_dir if init == "pretrained" else init
+    source = model_of(run)
+    if is_run(run) and not Path(source).exists():
         raise UserError(
             f"finetune.init: no pretrained model in {source}; run `bertpre pretrain` first, or set finetune.init to "
             "random, a folder or a Hub id"
@@ -136,7 +138,7 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
         source,
         task.auto_class,
         f"finetune.init: {source!r} is not an encoder",
-        tokenizer_source=str(run / "tokenizer") if comes_from_run else None,
+        tokenizer_source=model_of(run, "tokenizer"),
         configure=partial(configure_for_task, settings=recipe.required_finetune, task=task),
         new_head=True,
     )
@@ -145,23 +147,26 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
 
 
 def can_start_at_random(recipe: Recipe, stage: str) -> bool:
-    """Whether the recipe's model with random weights has a tokenizer and reads long enough texts; says so if not."""
-    longest, reads = recipe.required_finetune.max_length, recipe.model.max_position_embeddings
-    why = ""
-    try:
-        recipe_tokenizer(recipe)
-    except UserError as error:
-        advice = "" if recipe.corpus is None else "`bertpre prepare` makes one, or "
-        why = f"{error}; {advice}set tokenizer.path to a run directory or folder with one"
-    if not why and recipe.model.architecture == "bert" and longest > reads:
-        why = f"model.max_position_embeddings ({reads}) is below finetune.max_length ({longest})"
-    if why:
-        console.say(f"{stage}: the network without pretraining is left out: {why}")
-    return not why
+    """Whether the network that is fine-tuned has a tokenizer, without which it has no random weights; says so if not.
+
+    An existing model has one, or `load_start` refuses it.
+    """
+    if recipe.required_finetune.uses_recipe_model:
+        try:
+            recipe_tokenizer(recipe)
+        except UserError as error:
+            console.say(
+                f"{stage}: the network without pretraining is left out: {error}; `bertpre prepare` makes a tokenizer"
+            )
+            return False
+    return True
 
 
 def recipe_tokenizer(recipe: Recipe) -> "PreTrainedTokenizerBase":
-    """The run's tokenizer, or else the one of `tokenizer.path`; raises UserError where there is none."""
+    """The tokenizer of `finetune.init`, of the run, or of `tokenizer.path`; UserError or ValueError without one."""
+    settings = recipe.required_finetune
+    if not settings.uses_recipe_model:
+        return load_own_tokenizer(model_of(settings.init, "tokenizer"))
     own, given = Path(recipe.output_dir) / "tokenizer", recipe.tokenizer.path
     if given and not own.exists():
         return load_tokenizer(model_of(given, "tokenizer"))
@@ -170,12 +175,18 @@ def recipe_tokenizer(recipe: Recipe) -> "PreTrainedTokenizerBase":
     return load_tokenizer(own)
 
 
-def random_start(recipe: Recipe, task: Task) -> "Loaded":
-    """The recipe's model with random weights, and its tokenizer."""
-    tokenizer = recipe_tokenizer(recipe)
-    config = build_config(recipe, tokenizer)
-    configure_for_task(config, recipe.required_finetune, task)
-    model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config))
+def random_start(recipe: Recipe, task: Task, seed: int) -> "Loaded":
+    """The network that the recipe fine-tunes, with random weights, and its tokenizer."""
+    settings = recipe.required_finetune
+    if settings.uses_recipe_model:
+        tokenizer = recipe_tokenizer(recipe)
+        config: PreTrainedConfig = build_config(recipe, tokenizer)
+        configure_for_task(config, settings, task)
+    else:
+        trained, tokenizer = trained_start(recipe, settings.init, task)
+        config = trained.config
+    torch.manual_seed(seed)  # loading has drawn a head
+    model = eager_on_cpu(getattr(transformers, task.auto_class).from_config(config, dtype=torch.float32))
     return model, match_inputs(tokenizer, model)
 
 

@@ -207,7 +207,7 @@ def balance(task: str, examples: Examples) -> str:
         return f"{len(examples):,} (mean {labels.mean():.3g})"
     counts = Counter(dict(zip(examples.classes, labels.sum(0).astype(int), strict=True)))
     shown = [f"{name}: {count:,}" for name, count in counts.most_common(MOST_SHOWN)]
-    further = [f"{len(counts) - MOST_SHOWN} more classes"] if len(counts) > MOST_SHOWN else []
+    further = [f"{count:,} more classes"] if (count := len(+counts) - MOST_SHOWN) > 0 else []
     return f"{len(examples):,} ({', '.join(shown + further)})"
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from bertpre.finetuning.linear import linear_models
-from tests.helpers import copy_run, run_here
+from bertpre.finetuning.loading import load_start
+from bertpre.finetuning.task import Task
+from bertpre.recipe import load_recipe
+from tests.helpers import copy_run, run_here, write_recipe
 
 
 def test_baselines_and_curve_use_the_same_examples(
@@ -47,3 +50,20 @@ def test_baselines_and_curve_use_the_same_examples(
     for shares in ("0.2,2", "0", "few"):
         assert run_here("curve", recipe, f"output_dir={run}", "--fractions", shares) == 2
         assert "--fractions" in capsys.readouterr().err
+
+
+def test_the_network_without_pretraining_is_the_one_that_finetune_init_names(
+    tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finetune = {"path": "sample", "limit": 100, "epochs": 1, "max_length": 32, "init": str(tiny_modern_run)}
+    values = {"output_dir": str(tmp_path / "run"), "finetune": finetune, "evaluate": {"split": "test", "limit": 50}}
+    recipe = write_recipe(tmp_path / "tune.yaml", values)
+    assert run_here("baseline", recipe) == 0, capsys.readouterr().err
+    assert "no pretraining" in json.loads((tmp_path / "run" / "results.json").read_text())["baseline"]
+    loaded, task = load_recipe(str(recipe)), Task("classification", ("negative", "positive"))
+    model, tokenizer = load_start(loaded, "random", task, seed=0)
+    trained, its_tokenizer = load_start(loaded, str(tiny_modern_run), task, seed=0)
+    assert model.num_parameters() == trained.num_parameters()
+    assert tokenizer.get_vocab() == its_tokenizer.get_vocab()
+    names = [name for name, weight in model.state_dict().items() if weight.ndim == 2]
+    assert not any(model.state_dict()[name].equal(trained.state_dict()[name]) for name in names)

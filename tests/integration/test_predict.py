@@ -82,7 +82,8 @@ def test_rows_without_text_are_left_out_and_counted(
     (tmp_path / "more.csv").write_text("text,number\nA fine film.,1\n,2\n<br />,3\nA dull one.,4\n")
     assert run_here("predict", tiny_modern_run, "--file", tmp_path / "more.csv", "--json") == 0
     said = capsys.readouterr()
-    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["A fine film.", "A dull one."]
+    printed = [json.loads(line) for line in said.out.splitlines()]
+    assert [(row["row"], row["text"]) for row in printed] == [(1, "A fine film."), (4, "A dull one.")]
     assert said.err == (
         f"warning: --file {tmp_path}/more.csv: rows without text were left out: 2 (the first is row 2)\n"
     )

@@ -204,6 +204,9 @@ def test_a_folder_with_files_of_no_split_is_refused(tmp_path: Path) -> None:
     said = mistake(tmp_path)
     assert "2 of the 3 files in" in said and "belong to no split (e.g. monday.txt)" in said
     assert len(list(read_documents(f"{tmp_path}/**/*.txt"))) == 3
+    (tmp_path / "train.jsonl").write_text('{"text": "Words."}\n')
+    assert "to read those of one ending give a pattern" in (said := mistake(tmp_path))
+    assert said.endswith(", and name the others in corpus.more")
 
 
 @pytest.mark.parametrize("readme", ["# My notes\n", "---\nlicense: mit\n---\n"])

@@ -373,14 +373,14 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "labels", "words"),
     [
-        ({}, [0, -1, -1], "there is a label -1, which marks a hidden label on the Hub"),
+        ({}, [0, -1, -1], 'name all classes: \'finetune.label_names=["-1", "0"]\''),
         ({"label_names": ["a", "b"]}, [0, 1, 2], "row 3 of train has a label outside the classes (a, b): 2"),
         ({"label_names": ["a", "b"]}, ["a", "c", "c"], "2 rows (the first is row 2 of train) have a label outside"),
         ({}, [0.5, 1.0, 0.0], "numbers with fractions are for finetune.task=regression"),
         ({}, [1, 1, 1], "has one class only (1)"),
         ({}, [1, None, 0], "row 2 of train has no label"),
         ({"task": "regression"}, [1.0, math.nan, 2.0], "row 2 of train has no label"),
-        ({"task": "regression"}, ["1", "inf", "2"], "row 2 of train has a label that is not a finite number"),
+        ({"task": "regression"}, ["1", "inf", "2"], "row 2 of train has a label that is not a finite number ('inf')"),
         ({"task": "regression"}, [2, 2, 2], "has one label only (2)"),
         ({"task": "tokens"}, ["A", "A B", "B"], "row 2 of train has not as many labels as words"),
         ({"task": "tokens"}, ["A", "A", "A"], "has one class only (A)"),
@@ -392,7 +392,7 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
         ({}, [["a"], ["b"], []], "label_column holds lists; set finetune.task to multi_label"),
         ({}, [{"start": 0}, {"start": 1}, None], "label_column holds {'start': 0}, but a label is a text, a number or"),
         ({"task": "multi_label"}, [[[0, 1]], [["a"]], []], "label_column holds [0, 1], but a label is"),
-        ({"task": "regression"}, [1.0, 2e38, 1e39], "row 3 of train has a label that is not a finite number"),
+        ({"task": "regression"}, [1.0, 2e38, 1e39], "row 3 of train has a label that is not a finite number (1e+39)"),
     ],
 )
 def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any], words: str, tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def test_the_balance_names_ten_classes() -> None:
     assert balance("classification", examples).endswith(
         "(a: 12, b: 11, c: 10, d: 9, e: 8, f: 7, g: 6, h: 5, i: 4, j: 3, 2 more classes)"
     )
+    few = replace(examples, labels=labels[:50], texts=examples.texts[:50])  # of the first five classes
+    assert balance("classification", few).endswith("(a: 12, b: 11, c: 10, d: 9, e: 8, f: 0, g: 0, h: 0, i: 0, j: 0)")
 
 
 @pytest.mark.parametrize(
