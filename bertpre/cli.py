@@ -356,25 +356,30 @@ for row in COMMANDS:
 
 def main() -> None:
     """Entry point of `bertpre` and of `python -m bertpre`."""
-    guarded(lambda arguments: app(arguments, prog_name="bertpre"))
+    guarded(lambda arguments: call_app(arguments, "bertpre"))
 
 
 def launched(name: str) -> None:
     """Entry point of `bertpre.pretrain` and `bertpre.finetune`, which `accelerate launch` starts once per process."""
+    guarded(lambda arguments: call_app([name, *arguments], f"python -m bertpre.{name}"))
+
+
+def call_app(arguments: list[str], name: str) -> None:
+    """Call a command; one that trains starts all processes that `accelerate launch` was asked for, and leaves them."""
+    if arguments[:1] not in (["pretrain"], ["finetune"]):
+        app(arguments, prog_name=name)
+        return
     from bertpre.launch import start_missing_processes
 
-    def call(arguments: list[str]) -> None:
-        start_missing_processes()
-        try:
-            app([name, *arguments], prog_name=f"python -m bertpre.{name}")
-        except SystemExit as end:  # typer ends so without an error too; after one the others may not be there to part
-            if not end.code and "torch" in sys.modules:
-                from bertpre.runtime import leave_processes
+    start_missing_processes()
+    try:
+        app(arguments, prog_name=name)
+    except SystemExit as end:  # typer ends so without an error too; after one the others may not be there to part
+        if not end.code and "torch" in sys.modules:
+            from bertpre.runtime import leave_processes
 
-                leave_processes()
-            raise
-
-    guarded(call)
+            leave_processes()
+        raise
 
 
 def guarded(call: Callable[[list[str]], object]) -> None:

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")  # torchrun's, then MPI's
+SIZES = {  # what launchers call a process's number, and how many there are: torchrun, then MPI's
+    "RANK": "WORLD_SIZE", "PMI_RANK": "PMI_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_RANK": "MV2_COMM_WORLD_SIZE",
+}  # fmt: skip
 REDRAW_SECONDS = 0.2  # between two drawings of the live line
 
 
@@ -91,8 +94,13 @@ class WarningHandler(logging.Handler):
 
 
 def is_first_process() -> bool:
-    """Whether this is the only process, or the first one of a group."""
-    return all(os.environ.get(name, "0") == "0" for name in RANKS)
+    """Whether this is the only process, or the first one of a group; a number without a group is a leftover."""
+    return all(os.environ.get(rank, "0") == "0" or os.environ.get(size, "1") == "1" for rank, size in SIZES.items())
+
+
+def is_one_of_several() -> bool:
+    """Whether a launcher has started several processes, of which this is one."""
+    return any(os.environ.get(size, "1") != "1" for size in SIZES.values())
 
 
 def program() -> str:

@@ -8,10 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
+from bertpre.console import SIZES
 from bertpre.errors import UserError
 
+SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch")
 MISTAKE = 2  # the exit status after a user's mistake
-SET_BY_LAUNCHERS = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")  # torchrun, then MPI's
 
 
 def start_missing_processes() -> None:
@@ -26,7 +28,7 @@ def start_missing_processes() -> None:
 
     parent, module = psutil.Process().parent(), running_module()
     options = options_of_launch(parent.cmdline() if parent else [], module or sys.argv[0])
-    if parent is None or options is None or any(name in os.environ for name in SET_BY_LAUNCHERS):
+    if parent is None or options is None or any(name in os.environ for name in SIZES.values()):
         return
     follow(parent.pid)
     if "num_processes" not in options and "MASTER_ADDR" in os.environ:  # accelerate sets it for several processes
@@ -56,7 +58,7 @@ def follow(parent: int) -> None:
 def running_module() -> str | None:
     """The module that `python -m` runs; None where Python runs a script."""
     spec = sys.modules["__main__"].__spec__
-    return spec.name if spec else None
+    return spec.name.removesuffix(".__main__") if spec else None
 
 
 def run_processes(count: int, module: str | None) -> None:
@@ -83,7 +85,7 @@ def run_processes(count: int, module: str | None) -> None:
 
 def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:
     """The `--name value` options before the script or module in an `accelerate launch` command; None for any other."""
-    launchers = [place for place, part in enumerate(command) if part in ("launch", "accelerate.commands.launch")]
+    launchers = [place for place, part in enumerate(command) if Path(part).name in LAUNCHERS]
     if not launchers or script not in command or not is_accelerate(command[: launchers[0] + 1]):
         return None
     options = " ".join(command[launchers[0] + 1 : command.index(script)])
@@ -91,7 +93,7 @@ def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:
 
 
 def is_accelerate(command: list[str]) -> bool:
-    """Whether this is `[python] .../accelerate launch` or `python -m accelerate.commands.launch`."""
+    """Whether this is `accelerate launch`, `accelerate-launch` or `python -m accelerate.commands.launch`."""
     return any(Path(part).name.startswith("accelerate") for part in command)
 
 

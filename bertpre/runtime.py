@@ -19,7 +19,10 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType
+
+from bertpre.errors import UserError, first_line
+from bertpre.launch import SET_BY_TORCHRUN
 
 logger = logging.getLogger(__name__)
 # Gradients are views of what processes exchange: no copy of all of them in each step, and none in memory.
@@ -40,7 +43,8 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     """Join the other processes, if any, and keep transformers' warnings and progress bars off the screen.
 
     A precision or a compiler in the user's accelerate configuration does not count: the recipe names them. FSDP counts
-    only with `may_shard`; otherwise each process holds the whole model, and a warning says so.
+    only with `may_shard` and on GPUs; otherwise each process holds the whole model, and a warning says so.
+    Raises UserError for DeepSpeed and Megatron-LM, and where the processes do not find each other.
     """
     quiet_transformers()
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
@@ -53,17 +57,36 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
     if USE_FSDP in os.environ:  # otherwise transformers loads weights on each machine's first process alone
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    refuse_other_trainers()
+    asked = os.environ.get(USE_FSDP) == "true"
     fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
     try:  # without cpu=True, processes without a GPU do not find each other
         accelerator = Accelerator(
             cpu=not has_gpu, mixed_precision="no", dynamo_backend="no", kwargs_handlers=[SHARED_GRADIENTS]
         )
+    except ValueError as error:  # WORLD_SIZE without MASTER_ADDR, for instance
+        left = " ".join(f"{name}={os.environ[name]}" for name in SET_BY_TORCHRUN if name in os.environ)
+        raise UserError(
+            f"the processes do not find each other: {first_line(error)}; the environment has {left or 'no RANK'}: "
+            "start with `accelerate launch` or torchrun, or unset these variables"
+        ) from None
     finally:
         if fsdp is not None:
             os.environ[USE_FSDP] = fsdp
-    if fsdp == "true" and accelerator.is_main_process:
-        logger.warning("FSDP is for pretraining: here each process holds the whole model")
+    if asked and accelerator.distributed_type != DistributedType.FSDP and accelerator.is_main_process:
+        use = "needs GPUs" if may_shard else "is for pretraining"
+        logger.warning(f"FSDP {use}: here each process holds the whole model")
     return accelerator
+
+
+def refuse_other_trainers() -> None:
+    """Raise UserError where the user's accelerate configuration asks for what bertpre does not train with."""
+    for name, key in (("DeepSpeed", "ACCELERATE_USE_DEEPSPEED"), ("Megatron-LM", "ACCELERATE_USE_MEGATRON_LM")):
+        if os.environ.get(key) == "true":
+            raise UserError(
+                f"{key}=true: bertpre trains with DDP or FSDP, not with {name}; name another configuration with "
+                "`accelerate launch --config_file`, such as recipes/accelerate/fsdp.yaml"
+            )
 
 
 def leave_processes() -> None:

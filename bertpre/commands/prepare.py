@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import console, duration
+from bertpre.console import console, duration, is_one_of_several
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.corpus import TextSource
@@ -41,6 +41,11 @@ def prepare(
     start = time.perf_counter()
     refuse_impossible(recipe)
     share = None if shard is None else read_share(shard)
+    if share is None and is_one_of_several():
+        raise UserError(
+            "prepare works in one process, with prepare.workers of its own: start it without a launcher; "
+            "`accelerate launch` and torchrun are for -m bertpre.pretrain and -m bertpre.finetune"
+        )
     if recipe.data.path is not None and (share or merge):
         raise UserError("data.path: its data is prepared already; leave --shard and --merge out")
     data_folder(recipe)  # a mistake in data.path shows before anything is written

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 
 from bertpre.console import console
 from bertpre.errors import UserError, first_line
+from bertpre.launch import SET_BY_TORCHRUN
 from bertpre.model.folders import save_model
 from bertpre.training.sharding import gather_each
 
@@ -77,8 +78,7 @@ class BackgroundPush:
     def start(self, step: int) -> None:
         """Start the process that uploads; it must not take part in the training's group of processes."""
         command = [sys.executable, "-m", "bertpre.hub.background", str(self.model), str(self.run), str(step)]
-        alone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-        environment = {key: value for key, value in os.environ.items() if key not in alone}
+        environment = {key: value for key, value in os.environ.items() if key not in SET_BY_TORCHRUN}
         environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

@@ -19,6 +19,7 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
 from bertpre.data.store import Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
+from bertpre.errors import UserError
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Phase, Recipe
 from bertpre.runtime import choose_dtype
@@ -110,6 +111,11 @@ class PretrainingData:
         count = min(training.eval_pairs, available)
         if wants_shards(accelerator):  # all processes then have to evaluate the same number of batches
             count -= count % accelerator.num_processes
+            if not count:
+                raise UserError(
+                    f"FSDP: {min(training.eval_pairs, available)} validation examples are too few for "
+                    f"{accelerator.num_processes} processes; raise training.eval_pairs or pairs.validation_fraction"
+                )
         self.validation, _ = held_out.take(Position(), count)
 
     def __call__(self, position: Position, progress: float) -> StepBatch:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed import ProcessGroup
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, is_disk_full
 from bertpre.files import file_checksum, write_text
 from bertpre.training.agreement import from_first, together
 from bertpre.training.background import BackgroundWriter
@@ -123,9 +123,10 @@ def write_checkpoint(place: Checkpoints, tensors: Tensors, state: dict[str, Any]
         sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
+        advice = "free some space and run the same command" if is_disk_full(error) else "run the same command again"
         raise UserError(
-            f"{folder}: the checkpoint of step {step} cannot be written: {error}. Earlier checkpoints are intact: free "
-            "some space and run the same command to resume"
+            f"{folder}: the checkpoint of step {step} cannot be written: {error}. Earlier checkpoints are intact: "
+            f"{advice} to resume"
         ) from None
     place.checked[target] = stamps(target), True
     for old in outdated(place, target):

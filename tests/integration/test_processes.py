@@ -101,6 +101,7 @@ def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Pat
         ),
         ("python -m accelerate.commands.launch --num-processes=2 pretrain.py r", {"num_processes": "2"}),
         ("python /bin/accelerate launch --cpu pretrain.py r", {}),
+        ("python /bin/accelerate-launch --num_processes 2 pretrain.py r", {"num_processes": "2"}),
         ("python /bin/torchrun --num_processes 2 pretrain.py r", None),
         ("python -m accelerate.commands.launch --num_processes 2 other.py", None),
         ("npm launch --num_processes 2 pretrain.py", None),

@@ -121,12 +121,13 @@ def test_quiet_leaves_progress_out_but_not_warnings_and_results(
     assert capsys.readouterr().out == "warning: the loss jumped\n"
 
 
-@pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK"])
+@pytest.mark.parametrize("name, size", [("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")])
 def test_only_the_first_process_prints(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, size: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for rank, expected in (("1", ""), ("0", "hello\n")):
+    for rank, count, expected in (("1", "2", ""), ("0", "2", "hello\n"), ("1", "1", "hello\n")):
         monkeypatch.setenv(name, rank)
+        monkeypatch.setenv(size, count)
         console.show("hello")
         assert capsys.readouterr().out == expected
 

@@ -12,6 +12,7 @@ from accelerate import Accelerator, DistributedType
 from bertpre.data.sampler import PairDataset, Position
 from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData, filled_share
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import load_recipe
@@ -28,6 +29,14 @@ def process(index: int, count: int) -> SimpleNamespace:
     """What the batches ask of one of several processes."""
     kind, device = DistributedType.MULTI_CPU, torch.device("cpu")
     return SimpleNamespace(process_index=index, num_processes=count, distributed_type=kind, device=device)
+
+
+def test_under_fsdp_each_process_needs_a_validation_example(tiny_run: Path) -> None:
+    two = process(0, 2)
+    two.distributed_type = DistributedType.FSDP
+    assert len(data_of(tiny_run, "training.eval_pairs=3", accelerator=two).validation) == 2
+    with pytest.raises(UserError, match="1 validation examples are too few for 2 processes; raise training.eval_pairs"):
+        data_of(tiny_run, "training.eval_pairs=1", accelerator=two)
 
 
 def test_the_mask_rate_falls_linearly(tiny_run: Path) -> None:

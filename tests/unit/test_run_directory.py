@@ -163,9 +163,12 @@ def test_only_one_process_works_in_a_run_directory(tiny_recipe: Path, monkeypatc
     assert [path.name for path in Path(recipe.output_dir).iterdir()] == ["recipe.yaml"]
 
     def work_as_second_process() -> str:
-        monkeypatch.setenv("RANK", "1")
-        return work(recipe)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        return work_again()
 
+    monkeypatch.setenv("RANK", "1")  # left over from elsewhere
+    with pytest.raises(UserError, match="another process works in"):
+        work(recipe, work_again)
     assert work(recipe, work_as_second_process) == "done"  # a process of the same group needs no lock
 
 

@@ -14,6 +14,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from bertpre import runtime
+from bertpre.errors import UserError
 from bertpre.runtime import (
     can_compile,
     choose_deterministic,
@@ -100,6 +101,19 @@ def test_the_users_own_accelerate_configuration_changes_no_arithmetic(monkeypatc
     model.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     model(torch.ones(1, 2))
     assert seen == [torch.float32]
+
+
+def test_other_trainers_of_accelerate_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(UserError, match="bertpre trains with DDP or FSDP, not with DeepSpeed"):
+        start_accelerator()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="FSDP would start")
+def test_fsdp_without_a_gpu_is_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    start_accelerator(may_shard=True)
+    assert "FSDP needs GPUs: here each process holds the whole model" in caplog.messages
 
 
 @pytest.mark.parametrize(
