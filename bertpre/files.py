@@ -144,9 +144,11 @@ def ask_hub(name: str, place: str, file: str, kind: Literal["model", "dataset"])
     except OfflineModeIsEnabled:
         raise UserError(f"{problem}; the Hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE") from None
     except HfHubHTTPError as error:
+        status = error.response.status_code
+        advice = "check the name, or log in with `hf auth login` if it is private or has terms to accept"
         raise UserError(
-            f"{problem}, and the Hub does not give out a {kind} of this name (status {error.response.status_code}); "
-            "check the name, or log in with `hf auth login` if it is private"
+            f"{problem}, and the Hub does not give out a {kind} of this name (status {status}); "
+            f"{'try later' if status >= 500 else advice}"
         ) from None
     except HTTPError as error:
         raise UserError(f"{problem}, and the Hub cannot be reached ({type(error).__name__})") from None

@@ -10,6 +10,7 @@ from bertpre.hub.folder import write_checkpoint, write_run
 from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
 from bertpre.model.export import FORMATS, PARTS
 from bertpre.recipe import Recipe
+from bertpre.recipe.schema import check_repo_id
 from bertpre.run_directory import load_run
 from bertpre.runtime import quiet_transformers
 from bertpre.training.checkpoint import list_checkpoints
@@ -38,7 +39,7 @@ def push(
     card's.
     Raises UserError for a run without a model, a bad repository id, and where the Hub refuses or cannot be reached.
     """
-    refuse_bad_options(to, only, revision, create_pr, checkpoints)
+    refuse_bad_options(repo_id, to, only, revision, create_pr, checkpoints, license)
     run, _ = load_run(run_dir)
     quiet_transformers()
     target = Target(repo_id, revision, private, commit_message, create_pr, overwrite_card)
@@ -69,9 +70,16 @@ def push_result(recipe: Recipe) -> None:
 
 
 def refuse_bad_options(
-    to: str | None, only: str | None, revision: str | None, create_pr: bool, checkpoints: bool
-) -> None:
+    repo_id: str, to: str | None, only: str | None, revision: str | None, create_pr: bool, checkpoints: bool,
+    license: str,
+) -> None:  # fmt: skip
     """Raise UserError for values that do not exist or exclude each other."""
+    try:
+        check_repo_id(repo_id)
+    except ValueError as error:
+        raise UserError(f"REPO_ID: {error}") from None
+    if not license:
+        raise UserError("--license: is empty; name the licence, e.g. mit, or leave it out")
     if to is not None and to not in FORMATS:
         raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
     if only is not None and only not in PARTS:

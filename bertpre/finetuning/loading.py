@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from bertpre.console import console
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
-from bertpre.files import refuse_unknown_model
+from bertpre.files import ask_hub, refuse_unknown_model
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
 from bertpre.model import folders
@@ -65,6 +65,9 @@ def load_model(
         if new_head and isinstance(config, BertPreConfig) and config.architecture == "modern":
             torch.nn.init.zeros_(model.bert.embeddings.second_segment)  # what pretraining with pairs has left of them
     except (OSError, ValueError, ImportError) as error:
+        if isinstance(error, OSError) and not Path(source).exists():  # transformers hides the Hub's answer
+            place = problem.split(":")[0] if ":" in problem else "MODEL"
+            ask_hub(source, place, str(Path(subfolder, "model.safetensors")), "model")
         raise UserError(f"{problem}: {first_line(error)}") from None
     except SafetensorError as error:
         raise UserError(f"{problem}: its weights are damaged ({first_line(error)})") from None

@@ -21,6 +21,7 @@ from bertpre.finetuning.scores import score, spread
 from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, binding_values
 from bertpre.run_directory import model_of
+from bertpre.training.checkpoint import list_checkpoints
 from bertpre.training.trackers import start_trackers
 
 FIGURES = "figures.json"  # beside a seed's classifier
@@ -92,7 +93,9 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
             return kept["figures"]
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
     name = stage.replace(" ", "-")
-    trackers = start_trackers(run, name, recipe.training, recipe.model_dump()) if is_main else []
+    resumes = tuning.checkpoints is not None and bool(list_checkpoints(tuning.checkpoints / str(seed)))
+    config = recipe.model_dump()
+    trackers = start_trackers(run, name, recipe.training, config, resumes=resumes) if is_main else []
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:
         save_model(classifier.model, classifier.tokenizer, folder, classifier.max_length)

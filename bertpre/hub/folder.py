@@ -21,7 +21,9 @@ from bertpre.reporting.model_card import without_own_places, write_card
 from bertpre.run_directory import load_run, read_manifest, read_results
 from bertpre.training.checkpoint import FILES, read_state
 
-WITHOUT = {"encoder": ("finetune", "evaluate"), "classifier": ("pretrain",)}  # stages that these leave out
+WITHOUT = {  # results that these leave out
+    "encoder": ("finetune", "evaluate", "baseline", "baseline_of", "curve"), "classifier": ("pretrain",),
+}  # fmt: skip
 # Results that quote the corpus or the labelled texts, which may be private, or a path, which the recipe has without it.
 PRIVATE = ("fillings", "mistakes", "unknown_words", "init")
 KNOWN = ("pretrained", "random")  # values of `init` that are no path

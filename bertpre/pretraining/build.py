@@ -17,7 +17,7 @@ from bertpre.pretraining.mask_predictions import fill_masks
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import choose_compile, choose_deterministic, is_worth_compiling, peak_flops
-from bertpre.training.checkpoint import Checkpoints
+from bertpre.training.checkpoint import Checkpoints, list_checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation, evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
@@ -154,7 +154,9 @@ def step_log(
     flops = [
         flops_per_token(model.config, phase.max_length, training.predicted_share(phase)) for phase in training.phases
     ]
-    trackers = start_trackers(folder, "pretrain", training, recipe.model_dump()) if writes else []
+    resumes = bool(list_checkpoints(folder / "checkpoints"))
+    config = recipe.model_dump()
+    trackers = start_trackers(folder, "pretrain", training, config, resumes=resumes) if writes else []
     context_free_loss = data.frequencies["context_free_loss"]
     shown = {"mlm_loss": f"MLM loss {{:.3f}} (context-free {context_free_loss:.3f})"}
     if recipe.pairs.kind == "sop":

@@ -35,6 +35,13 @@ def check_repo_id(value: str) -> str:
     return value
 
 
+def check_project(value: str) -> str:
+    """Return the name of a wandb project as written; raises ValueError for one that wandb refuses."""
+    if not re.fullmatch(r"[^/\\#?%:]{1,128}", value):
+        raise ValueError(f"{value!r} is no name of a project: 1 to 128 characters, none of them / \\ # ? % :")
+    return value
+
+
 def null_as_auto(value: object) -> object:
     """`auto` for null, which older recipes say."""
     return "auto" if value is None else value
@@ -232,7 +239,7 @@ class Training(Section):
     """Steps between validations."""
     eval_pairs: Count = 1024
     """Maximum number of validation examples."""
-    wandb_project: str | None = None
+    wandb_project: Annotated[str, AfterValidator(check_project)] | None = None
     """Log to this Weights & Biases project."""
     tensorboard: bool = False
     """Write TensorBoard event files too; needs the extra `tensorboard`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertpre.console import duration
 from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Recipe, Source, to_yaml
-from bertpre.recipe.paths import NAMES
+from bertpre.recipe.paths import NAMES, paths_in
 from bertpre.recipe.yaml_core import write_yaml
 from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
@@ -330,9 +330,8 @@ def reproduction(recipe: Recipe, manifest: dict[str, Any]) -> str:
     """The command that trains the model again."""
     facts: dict[str, Any] = next(iter(manifest.values()), {})
     own = f" {facts['versions']['bertpre']}" if facts else ""
-    paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
-    inits = [init for init in (recipe.training.init, recipe.finetune and recipe.finetune.init) if init]
-    local = not all([is_public("path", path) for path in paths] + [is_public("init", init) for init in inits])
+    given = [(name, values[name]) for _, values, name in paths_in(recipe.model_dump(exclude={"output_dir", "data"}))]
+    local = not all(is_public(name, path) for name, path in given)
     files = " Put your own paths where it names local files." if local else ""
     words = f"Save the recipe at the end as `recipe.yaml`.{files} With bertpre{own}:"
     return f"{words}\n\n```bash\nbertpre run recipe.yaml\n```"
@@ -354,7 +353,7 @@ def without_own_places(recipe: Recipe) -> Recipe:
         return Path(value).name + ("/" if key == "init" else "")
 
     values = recipe.model_dump()
-    del values["hub"], values["training"]["wandb_project"]
+    del values["hub"], values["data"], values["training"]["wandb_project"]  # data.path: `prepare` makes the same again
     return Recipe.model_validate(public("", values))
 
 
@@ -455,7 +454,8 @@ def how_to_load(
     """Code that loads and runs the repository's models; one with code of its own needs permission."""
     options = f', revision="{revision}"' if revision else ""
     options += ", trust_remote_code=True" if model_type == "bertpre" else ""
-    return loading_code(recipe, results, repo_id).replace(f'"{repo_id}"', f'"{repo_id}"{options}')
+    place = "OWNER/NAME"  # no other words of the code, which the name of a folder may be
+    return loading_code(recipe, results, place).replace(f'"{place}"', f'"{repo_id}"{options}').replace(place, repo_id)
 
 
 def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:

@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +33,8 @@ AS_TEXT: dict[str, Callable[[float], str]] = {"seconds_left": duration, "learnin
 
 class Tracker(Protocol):
     """A service that plots metrics."""
+
+    def forget_after(self, step: int) -> None: ...
 
     def log(self, split: str, step: int, metrics: dict[str, float]) -> None: ...
 
@@ -67,6 +71,8 @@ class MetricsLog:
             if row["stage"] != self.stage or row["step"] <= (evaluated if row["split"] == "validation" else step):
                 kept.append(line)
         write_text(self.file, "".join(line + "\n" for line in kept))
+        for tracker in self.trackers:
+            tracker.forget_after(step)
 
     def write(self, split: str, step: int, metrics: dict[str, Any], progress: float) -> None:
         """Log one row for `split` (`train` or `validation`); values that are not numbers go to the file only."""
@@ -120,8 +126,14 @@ class Choice(Protocol):
     tensorboard: bool
 
 
-def start_trackers(folder: Path, stage: str, choice: Choice, config: dict[str, Any]) -> list[Tracker]:
-    """The trackers that were asked for; call it in the main process only."""
+def start_trackers(folder: Path, stage: str, choice: Choice, config: dict[str, Any], *, resumes: bool) -> list[Tracker]:
+    """The trackers that were asked for; call it in the main process only.
+
+    A stage that does not resume gets curves of its own: those of an earlier training would be mixed with them.
+    """
+    if not resumes:
+        shutil.rmtree(folder / "tensorboard" / stage, ignore_errors=True)
+        (folder / f"wandb-{stage}.id").unlink(missing_ok=True)
     trackers: list[Tracker] = []
     if choice.tensorboard:
         trackers.append(TensorBoardTracker(folder / "tensorboard" / stage))
@@ -157,6 +169,9 @@ class WandbTracker:
             wandb.teardown()  # it still holds the run
             self.run = wandb.init(**settings | {"mode": "offline"})
 
+    def forget_after(self, step: int) -> None:
+        """Nothing: wandb keeps what it has, and takes no step twice."""
+
     def log(self, split: str, step: int, metrics: dict[str, float]) -> None:
         """Log one row; a failure of wandb does not stop the training."""
         try:
@@ -186,7 +201,13 @@ class TensorBoardTracker:
             raise UserError(
                 "tensorboard is not installed: run `pip install tensorboard`, or turn TensorBoard off"
             ) from None
-        self.writer = SummaryWriter(str(folder))
+        self.open = partial(SummaryWriter, str(folder))
+        self.writer = self.open()
+
+    def forget_after(self, step: int) -> None:
+        """Have TensorBoard leave out the rows after a step, which come again."""
+        self.writer.close()
+        self.writer = self.open(purge_step=step + 1)
 
     def log(self, split: str, step: int, metrics: dict[str, float]) -> None:
         """One row."""

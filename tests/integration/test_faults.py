@@ -17,7 +17,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.checkpoint import list_checkpoints
-from bertpre.training.trackers import WandbTracker
+from bertpre.training.trackers import WandbTracker, start_trackers
 from bertpre.training.trainer import Trainer
 from tests.forked import run_forked
 from tests.helpers import (
@@ -332,6 +332,24 @@ def test_tensorboard_that_is_not_installed_is_one_message(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}", "training.tensorboard=true") == 2
     assert "pip install tensorboard" in capsys.readouterr().err
+
+
+def test_tensorboard_has_the_points_of_one_training_once(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    training = load_recipe("quickstart", ["training.tensorboard=true"]).training
+
+    def steps_after(steps: range, known: int) -> list[int]:
+        (tracker,) = start_trackers(tmp_path, "pretrain", training, {}, resumes=known >= 0)
+        tracker.forget_after(known)
+        for step in steps:
+            tracker.log("train", step, {"loss": 1 / step})
+        tracker.close()
+        events = reader.EventAccumulator(str(tmp_path / "tensorboard" / "pretrain")).Reload()
+        return [event.step for event in events.Scalars("train/loss")]
+
+    assert steps_after(range(1, 8), known=-1) == [1, 2, 3, 4, 5, 6, 7]
+    assert steps_after(range(4, 10), known=3) == [1, 2, 3, 4, 5, 6, 7, 8, 9]  # killed after step 7
+    assert steps_after(range(1, 3), known=-1) == [1, 2]
 
 
 def test_tensorboard_gets_the_curves(tiny_run: Path, tmp_path: Path) -> None:

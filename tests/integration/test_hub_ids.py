@@ -10,7 +10,7 @@ import pytest
 
 from bertpre import data
 from tests.helpers import run_process, tiny_values, tree_hash, write_recipe
-from tests.hub_server import HubServer, running_hub
+from tests.hub_server import Fault, HubServer, running_hub
 
 ARTICLES, REVIEWS, ENCODER = "someone/articles", "someone/reviews", "someone/encoder"
 CARD = """---
@@ -61,6 +61,30 @@ def run_recipe(
     done = run_process(command, **(hub.environment(folder / "cache") | environment))
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / name
+
+
+@pytest.mark.parametrize(
+    ("status", "overrides", "message"),
+    [
+        (403, ["corpus.streaming=true"], "(status 403); accept its terms on its page, and log in with `hf auth login`"),
+        (403, [], "(status 403); accept its terms on its page, and log in with `hf auth login`"),
+        (
+            None,
+            ["corpus.streaming=true", "corpus.split=train[:10%]"],
+            "a slice of a split needs corpus.streaming=false",
+        ),
+    ],
+)
+def test_what_the_hub_does_not_give_out_is_said(
+    status: int | None, overrides: list[str], message: str, hub: HubServer, tmp_path: Path
+) -> None:
+    hub.faults = [Fault("resolve/.*parquet", status)] if status else []
+    recipe = write_recipe(tmp_path / "hub.yaml", tiny_values(tmp_path / "run") | {"corpus": {"path": ARTICLES}})
+    command = [sys.executable, "-m", "bertpre", "prepare", str(recipe), *overrides]
+    done = run_process(command, **hub.environment(tmp_path / "cache"))
+    hub.faults = []
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 @pytest.fixture

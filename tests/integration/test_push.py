@@ -258,6 +258,7 @@ def test_refusals_name_the_remedy(tiny_run: Path, hub: HubServer, monkeypatch: p
         return str(caught.value)
 
     assert "write OWNER/NAME" in refusal("someone/tiny/model")
+    assert "write OWNER/NAME" in refusal("tiny")  # its card would name no repository
     assert "401: log in with `hf auth login`" in refusal("someone/tiny", token="")
     assert "cannot be reached" in refusal("someone/tiny", endpoint="http://127.0.0.1:9")  # nobody listens at port 9
     assert "unset it" in refusal("someone/tiny", offline=True)

@@ -129,6 +129,20 @@ def test_the_recipe_for_others_leads_to_no_place_of_its_author() -> None:
     assert (public.hub.repo_id, public.hub.push_every, public.training.wandb_project) == (None, None, None)
 
 
+def test_the_recipe_for_others_prepares_its_own_data(tmp_path: Path) -> None:
+    assert without_own_places(recipe(f"data.path={tmp_path}")).data.path is None
+    for key in ("evaluate.path", "tokenizer.path", "corpus.held_out"):
+        assert "Put your own paths" in card(recipe(f"{key}={tmp_path}/mine.txt"))
+
+
+@pytest.mark.parametrize("name", ["classifier", "text-classification", "fill-mask"])
+def test_the_name_of_a_folder_changes_no_other_words_of_the_code(name: str) -> None:
+    text = model_card(recipe(), RESULTS, manifest(), "bertpre", name)
+    assert f'"{name}", trust_remote_code=True' in text
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, "card", "exec")
+
+
 def test_a_classifier_with_its_own_code_is_no_stock_model() -> None:
     tuned = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
     text = model_card(recipe(), tuned, manifest("AMD EPYC", 1), "bertpre", "someone/tiny")

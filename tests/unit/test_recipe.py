@@ -101,6 +101,7 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ),
         ("finetune.pooling=mean", "finetune.pooling: mean needs model.architecture modern"),
         ("pairs.validation_fraction=0.5", "pairs.validation_fraction"),
+        ("training.wandb_project=team/project", "training.wandb_project"),
         ("seed=-1", "seed"),
         ("seed=99999999999999999999", "seed"),
         ("tokenizer.vocab_size=10", "tokenizer.vocab_size"),
