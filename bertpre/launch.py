@@ -27,7 +27,11 @@ def start_missing_processes() -> None:
     import psutil
 
     parent, module = psutil.Process().parent(), running_module()
-    options = options_of_launch(parent.cmdline() if parent else [], module or sys.argv[0])
+    try:
+        command = parent.cmdline() if parent else []
+    except psutil.Error:  # another user's process, or one that has ended
+        command = []
+    options = options_of_launch(command, module or sys.argv[0])
     if parent is None or options is None or any(name in os.environ for name in SIZES.values()):
         return
     follow(parent.pid)
