@@ -7,22 +7,34 @@ import unicodedata
 from itertools import pairwise
 
 # What has another name in angle brackets is text: <URL>, <sighs>, <e1>Oslo</e1>, List<String>.
-BLOCKS = "article|blockquote|br|caption|div|d[dlt]|footer|form|h[1-6r]|header|li|[ou]l|p|pre|section|table|title|tr"
+BLOCKS = (
+    "address|article|aside|blockquote|body|br|caption|center|details|div|d[dlt]|fieldset|figcaption|figure|footer|form|"
+    "h[1-6r]|header|li|main|nav|[ou]l|option|p|pre|section|summary|table|title|tr"
+)
 INLINE = (  # elements of HTML, and of wiki pages
-    "a|abbr|acronym|address|area|aside|audio|b|base|bdi|bdo|big|body|button|canvas|center|cite|code|col|colgroup|data|"
-    "del|details|dfn|dialog|em|embed|fieldset|figcaption|figure|font|frame|frameset|head|html|i|iframe|img|input|ins|kbd|"
-    "label|legend|link|main|map|mark|menu|meta|meter|nav|noscript|object|optgroup|option|output|param|picture|progress|q|"
-    "rp|rt|ruby|s|samp|script|select|small|source|span|strike|strong|style|sub|summary|sup|svg|tbody|td|template|textarea|"
-    "tfoot|th|thead|time|tt|u|var|video|wbr|"
+    "a|abbr|acronym|area|audio|b|base|bdi|bdo|big|button|canvas|cite|code|col|colgroup|data|del|dfn|dialog|em|embed|"
+    "font|frame|frameset|head|html|i|iframe|img|input|ins|kbd|label|legend|link|map|mark|menu|meta|meter|noscript|"
+    "object|optgroup|output|param|picture|progress|q|rp|rt|ruby|s|samp|script|select|small|source|span|strike|strong|"
+    "style|sub|sup|svg|tbody|td|template|textarea|tfoot|th|thead|time|tt|u|var|video|wbr|"
     "chem|gallery|hiero|imagemap|includeonly|indicator|mapframe|math|noinclude|nowiki|onlyinclude|poem|ref|references|"
     "score|syntaxhighlight|templatestyles|timeline"
 )
-HIDDEN = re.compile(r"<ref\b[^<>]{0,500}(?:/>|>.{0,2000}?</ref>)|<!--.{0,2000}?-->", re.IGNORECASE | re.DOTALL)
+HIDDEN = re.compile(r"<(?:(!--)|(?:(ref|script|style)(?=[\s/>])[^<>]{0,500}>))", re.IGNORECASE)  # from its beginning
+HIDDEN_ENDS = {  # to its end, and the longest in characters: a stray end may follow much later
+    "!--": (re.compile("-->"), 20_000),
+    "ref": (re.compile("</ref>", re.IGNORECASE), 2000),
+    "script": (re.compile("</script>", re.IGNORECASE), 100_000),
+    "style": (re.compile("</style>", re.IGNORECASE), 100_000),
+}
 ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
-FLAG = r"(?:async|autoplay|checked|compact|controls|defer|disabled|hidden|loop|multiple|nowrap|selected)(?=[\s/>])"
+FLAG = (
+    r"(?:allowfullscreen|async|autofocus|autoplay|checked|compact|controls|default|defer|disabled|download|hidden|ismap|"
+    r"itemscope|loop|multiple|muted|nomodule|noshade|novalidate|nowrap|open|playsinline|readonly|required|reversed|"
+    r"selected|data-[\w-]+)(?=[\s/>])"
+)
 ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
 LINE_BREAK = re.compile(rf"<\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
-TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>", re.IGNORECASE)
+TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")
@@ -32,7 +44,7 @@ TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
 LINK = re.compile(r"\[\[(?=\S)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
 HIDDEN_LINKS = ("file:", "image:", "category:")
 EMPTY_BRACKETS = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump lost the content
-BRACKET_START = re.compile(r"\((?<= \()\s*[;,][\s;,]*(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
+BRACKET_START = re.compile(r"\((?<= \()\s*+[;,][\s;,]*+(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
 TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MULTILINE)
 
 ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
@@ -49,12 +61,33 @@ def clean_text(text: str) -> str:
     if "\n" in text:
         text = unwrap(text)
     if "<" in text:
-        text = TAG.sub(" ", LINE_BREAK.sub("\n", HIDDEN.sub("", text)))
+        text = TAG.sub(" ", LINE_BREAK.sub("\n", without_hidden(text)))
     if "&" in text:
         text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     text = without_wiki_remnants(text)
     text = CONTROL.sub(" ", unicodedata.normalize("NFC", text))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
+
+
+def without_hidden(text: str) -> str:
+    """Remove what no reader of a page sees, such as comments; what has no end, or one too far away, stays."""
+    pieces, at = [], 0
+    ends: dict[str, int] = {}  # where the next end of each kind is; beyond the text, if there is none
+    for start in HIDDEN.finditer(text):
+        if start.start() < at:  # inside of what is removed
+            continue
+        kind, stop = (start[1] or start[2]).lower(), start.end()
+        if not start[0].endswith("/>"):
+            closing, longest = HIDDEN_ENDS[kind]
+            if ends.get(kind, -1) < stop:
+                end = closing.search(text, stop)
+                ends[kind] = end.start() if end else 2 * len(text) + longest
+            if ends[kind] - stop > longest:
+                continue
+            stop = text.index(">", ends[kind]) + 1
+        pieces.append(text[at : start.start()])
+        at = stop
+    return "".join([*pieces, text[at:]])
 
 
 def without_wiki_remnants(text: str) -> str:
