@@ -18,6 +18,7 @@ SIZES = {  # what launchers call a process's number, and how many there are: tor
     "RANK": "WORLD_SIZE", "PMI_RANK": "PMI_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
     "MV2_COMM_WORLD_RANK": "MV2_COMM_WORLD_SIZE",
 }  # fmt: skip
+SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 REDRAW_SECONDS = 0.2  # between two drawings of the live line
 
 

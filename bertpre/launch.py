@@ -11,7 +11,6 @@ from pathlib import Path
 from bertpre.console import SIZES
 from bertpre.errors import UserError
 
-SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch")
 MISTAKE = 2  # the exit status after a user's mistake
 

@@ -21,8 +21,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 
+from bertpre.console import SET_BY_TORCHRUN
 from bertpre.errors import UserError, first_line
-from bertpre.launch import SET_BY_TORCHRUN
 
 logger = logging.getLogger(__name__)
 # Gradients are views of what processes exchange: no copy of all of them in each step, and none in memory.

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from bertpre.console import console
+from bertpre.console import SET_BY_TORCHRUN, console
 from bertpre.errors import UserError, first_line
-from bertpre.launch import SET_BY_TORCHRUN
 from bertpre.model.folders import save_model
 from bertpre.training.sharding import gather_each
 

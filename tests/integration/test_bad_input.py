@@ -275,7 +275,7 @@ CASES = {
     "export nowhere --to bert": "nowhere",
     "export prepared --to bert": "prepared has no model: run `bertpre pretrain prepared`",
     "export run --to bert --output-dir thesis": "thesis exists and is not empty",
-    "push run my/own/model": "repository id 'my/own/model'",
+    "push run my/own/model": "REPO_ID: 'my/own/model' is not a repository: write OWNER/NAME",
     "push run me/model --only decoder": "--only decoder: choose one of",
     "push nowhere me/model": "nowhere",
     "quickstart --output-dir thesis": "thesis is neither empty nor a run directory",
