@@ -373,6 +373,7 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "labels", "words"),
     [
+        ({}, [0, -1, -1], "there is a label -1, which marks a hidden label on the Hub"),
         ({}, [0, -1, -1], 'name all classes: \'finetune.label_names=["-1", "0"]\''),
         ({"label_names": ["a", "b"]}, [0, 1, 2], "row 3 of train has a label outside the classes (a, b): 2"),
         ({"label_names": ["a", "b"]}, ["a", "c", "c"], "2 rows (the first is row 2 of train) have a label outside"),
