@@ -34,6 +34,11 @@ FLAG = (
 )
 ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
 LINE_BREAK = re.compile(rf"<\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
+# One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
+INSIDE_WORD = re.compile(
+    rf"(?<=\w)</?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",
+    re.IGNORECASE,
+)
 TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
@@ -61,7 +66,8 @@ def clean_text(text: str) -> str:
     if "\n" in text:
         text = unwrap(text)
     if "<" in text:
-        text = TAG.sub(" ", LINE_BREAK.sub("\n", without_hidden(text)))
+        text = INSIDE_WORD.sub("", LINE_BREAK.sub("\n", without_hidden(text)))
+        text = TAG.sub(" ", text)
     if "&" in text:
         text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     text = without_wiki_remnants(text)

@@ -14,6 +14,12 @@ from bertpre.data.cleaning import clean_text
         ("  two\t blanks  ", "two blanks"),
         ("one<br /><br />two<BR>three<p>four</p>", "one\ntwo\nthree\nfour"),
         ("an <i>italic</i> word", "an italic word"),
+        (
+            "H<sub>2</sub>O, un<b>believ</b>able, Donau<wbr>dampf, <span class='cap'>T</span>he",
+            "H2O, unbelievable, Donaudampf, The",
+        ),
+        ("E=mc<sup>2</sup> as Einstein<sup>1</sup> wrote", "E=mc 2 as Einstein 1 wrote"),
+        ("<a href='/'>Home</a><a href='/shop'>Shop</a> <b>one</b><i>two</i>", "Home Shop one two"),
         ('<h1 class="a">Title</h1>Text<ul><li>one<li>two</ul>', "Title\nText\none\ntwo"),
         ("shown <!-- not\nshown --> again", "shown again"),
         (f"shown<!--{'x' * 9000}--> again <!-- without an end", "shown again <!-- without an end"),
