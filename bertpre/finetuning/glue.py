@@ -125,7 +125,10 @@ class GlueFile:
     def label(self, text: str, line: int) -> int | float:
         """The Hub's number for a label."""
         if not self.task.classes:
-            return float(text)
+            try:
+                return float(text)
+            except ValueError:
+                raise UserError(f"line {line} of {self.file}: the score {text!r} is not a number") from None
         if text not in self.task.tsv_labels:
             raise UserError(
                 f"line {line} of {self.file}: the label {text!r} is not one of {', '.join(self.task.tsv_labels)}"

@@ -76,3 +76,10 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (folder / "RTE" / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tmaybe\n")
     with pytest.raises(UserError, match="the label 'maybe' is not one of entailment, not_entailment"):
         read_examples(settings, "train")
+    scores = Finetune(
+        path=str(folder), name="stsb", task="regression", text_column="sentence1", text_pair_column="sentence2"
+    )
+    header = (folder / "STS-B" / "train.tsv").read_text().splitlines()[0]
+    (folder / "STS-B" / "train.tsv").write_text(header + "\n" + "\t".join([*"0123456", "one", "two", "high"]) + "\n")
+    with pytest.raises(UserError, match="line 2 of .*STS-B/train.tsv: the score 'high' is not a number"):
+        read_examples(scores, "train")
