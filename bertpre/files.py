@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,6 +82,22 @@ def write_bytes(file: Path, content: bytes) -> None:
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to write into, beside `folder`, whose place it takes at the end.
+
+    A failure leaves `folder` as it was; what a killed process has left of the new one is removed first.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield partial
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: int | None) -> None:

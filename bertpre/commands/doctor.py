@@ -171,8 +171,6 @@ def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
             count += len(phase.dataset.plan(0, group)[0])
         if count < size:
             yield f"! a step takes more {unit} than the corpus has ({count:,}): lower training.global_batch_size"
-    if recipe.tokenizer.vocab_size % 8:
-        yield f"! tokenizer.vocab_size is {recipe.tokenizer.vocab_size}: GPUs are faster with a multiple of 64"
 
 
 def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folder: Path) -> Iterator[str]:

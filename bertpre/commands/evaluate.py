@@ -9,6 +9,7 @@ import numpy as np
 
 from bertpre.console import interval_text, spread_text
 from bertpre.errors import UserError
+from bertpre.files import write_bytes
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
@@ -107,6 +108,7 @@ def write_predictions(file: Path, test: Examples, labels: Any, outputs: Any) -> 
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
+    written = pa.BufferOutputStream()
     columns: dict[str, Any] = {"id": test.ids, "text": test.texts}
     if test.pairs is not None:
         columns["text_pair"] = test.pairs
@@ -123,7 +125,8 @@ def write_predictions(file: Path, test: Examples, labels: Any, outputs: Any) -> 
         else:
             columns |= {f"label_{name}": labels[:, number] for number, name in enumerate(test.classes)}
         columns |= {f"probability_{name}": outputs[:, number] for number, name in enumerate(test.classes)}
-    write_table(pa.table(columns), file)
+    write_table(pa.table(columns), written)
+    write_bytes(file, written.getvalue().to_pybytes())
 
 
 def summary(kind: str, metrics: dict[str, Any]) -> str:

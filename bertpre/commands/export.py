@@ -1,10 +1,9 @@
 """`bertpre export`: a run's models as Hugging Face folders that load where bertpre is not installed."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from bertpre.errors import UserError, reason
-from bertpre.files import make_folder
+from bertpre.files import make_folder, replaced_folder
 from bertpre.model.export import FORMATS, export_run
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
@@ -28,13 +27,9 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     folder = Path(output_dir).absolute() if output_dir else run / f"export-{to}"  # "." has no name
     check_writable(folder)
     quiet_transformers()
-    with TemporaryDirectory(dir=folder.parent, prefix=".export-") as partial:  # a failure leaves nothing half-written
-        written = Path(partial) / folder.name
+    with replaced_folder(folder) as written:
         difference = export_run(run, to, written)
         write_card(written, recipe, read_results(run), read_manifest(run), read_metrics(run), folder.name)
-        if folder.exists():
-            folder.rmdir()  # it is empty
-        written.rename(folder)
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")
     return folder
 

@@ -13,6 +13,7 @@ from bertpre.console import duration
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.files import replaced_folder
 from bertpre.hub.background import BackgroundPush
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
@@ -72,7 +73,8 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     results = results_of(trainer, data, model, validation)
     weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
     if accelerator.is_main_process:
-        save_model(model, tokenizer, folder / "model", model.config.max_position_embeddings, weights)
+        with replaced_folder(folder / "model") as saved:
+            save_model(model, tokenizer, saved, model.config.max_position_embeddings, weights)
         write_results(folder, "pretrain", results)
         say_results(results, recipe)
     accelerator.wait_for_everyone()

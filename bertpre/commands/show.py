@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 
 from bertpre.console import duration
+from bertpre.data.tokenizer import usable
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
 from bertpre.recipe.yaml_core import write_yaml
 from bertpre.run_directory import read_results
@@ -107,7 +108,7 @@ def vocabulary_of(recipe: Recipe) -> int | None:
     """The size of the vocabulary: the recipe's, or that of `tokenizer.path`; None where that is not on this machine."""
     path = recipe.tokenizer.path
     if path is None:
-        return recipe.tokenizer.vocab_size
+        return usable(recipe.tokenizer.vocab_size)
     for file in (Path(path) / "tokenizer.json", Path(path) / "tokenizer" / "tokenizer.json"):
         if file.is_file():
             read = json.loads(file.read_text(encoding="utf-8"))

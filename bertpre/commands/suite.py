@@ -79,11 +79,14 @@ def task_recipe(recipe: Recipe, folder: Path, name: str) -> Recipe:
 def measure_task(recipe: Recipe, task: GlueTask) -> dict[str, float]:
     """A task's official metrics; those of a second development set have its name appended.
 
-    A task that was finished from other weights in the same place is fine-tuned again.
+    A task that was finished from other weights in the same place is fine-tuned again, and so is one that is not
+    measured yet and has lost its classifier.
     """
     folder, weights = Path(recipe.output_dir), weights_fingerprint(recipe)
     kept = read_results(folder).get("finetune")
-    if kept is None or kept.get("init_weights", weights) != weights:
+    is_measured = all(is_finished(folder, stage) for stage in ("evaluate", *task.splits[1:]))
+    is_usable = is_measured or is_finished(folder, "finetune")
+    if kept is None or kept.get("init_weights", weights) != weights or not is_usable:
         finetune(recipe)
     if not is_finished(folder, "evaluate"):
         evaluate(recipe)

@@ -4,7 +4,7 @@ import csv
 import json
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -115,19 +115,21 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
     """A file's rows, some at a time; raises ValueError where one has more fields than the header or swallows others."""
     import pandas as pd
 
+    is_plain = delimiter == "\t" and has_whole_lines(name)
     options: dict[str, Any] = {
         "dtype": str,
         "keep_default_na": False,
         "na_values": MISSING,
         "index_col": False,
         "skipinitialspace": delimiter == ",",
+        "quoting": csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
     }
     with (
         open_file(name, "rb") as stream,
         open_file(name, "rt", encoding="utf-8-sig", newline="") as lines,
         pd.read_csv(stream, sep=delimiter, chunksize=rows, **options) as frames,
     ):
-        checked = whole_rows(lines, name, delimiter)
+        checked = iter([]) if is_plain else whole_rows(lines, name, delimiter)
         while True:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header's would be dropped
@@ -141,32 +143,72 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
             deque(islice(checked, None if frame is None else len(frame)), maxlen=0)
             if frame is None:
                 return
-            yield frame
+            yield frame.rename(columns=unquoted).map(unquoted, na_action="ignore") if is_plain else frame
+
+
+def has_whole_lines(name: str) -> bool:
+    """Whether each line of a TSV file is a row with all columns, so that no quote holds a tab or the end of a line.
+
+    In such a file a quote is a part of the text, as in the original files of GLUE, except around a whole value.
+    """
+    with open_file(name, "rt", encoding="utf-8-sig") as stream:
+        tabs = [line.count("\t") for line in stream if line.strip("\n")]
+    return len(set(tabs)) == 1 and tabs[0] > 0
+
+
+def unquoted(value: str) -> str | None:
+    """A value without the quotes around it, if those inside are doubled, as CSV has it; None for a missing value."""
+    if len(value) > 1 and value[0] == value[-1] == '"' and '"' not in (inner := value[1:-1]).replace('""', ""):
+        value = inner.replace('""', '"')
+    return None if value in MISSING else value
 
 
 def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]:
-    """The rows of a CSV file, to check them: pandas says nothing where a quote swallows rows.
+    """The rows of a CSV file, to check them: pandas says nothing where a quote swallows rows or values.
 
-    Raises ValueError where a value of several lines ends in a quote that other text follows: there another value
-    begins. Such a quote within one line swallows nothing, and files of careless origin are full of them.
+    Raises ValueError where a quote that other text follows ends a value of several lines, since another value begins
+    there; and within one line where it joins two values, or a backslash stands before it. Files of careless origin are
+    full of such quotes that do neither.
     """
     csv.field_size_limit((1 << 31) - 1)
-    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == ",", strict=True)
+    options: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": delimiter == ","}
+    read: deque[str] = deque(maxlen=1)  # the last line
+    rows = csv.reader(remembered(lines, read), strict=True, **options)
+    columns = 0
     while True:
         begin = rows.line_num + 1
         try:
             row = next(rows, None)
         except csv.Error as error:
-            if rows.line_num > begin and "expected after" in str(error):
+            if "expected after" not in str(error):
+                continue
+            if rows.line_num > begin:
                 raise ValueError(
                     f"{name} has an unclosed quote in the row that begins at line {begin}: it swallows the rows up to "
                     f"line {rows.line_num}. Close it, or double each quote inside a value"
+                ) from None
+            if '\\"' in read[0]:
+                raise ValueError(
+                    f"{name} has a backslash before a quote in line {begin}: double the quote instead, as CSV has it"
+                ) from None
+            if len(next(csv.reader(read, **options))) < columns:
+                raise ValueError(
+                    f"{name} has a quote in line {begin} that joins two values: put each value that begins with a "
+                    "quote in quotes, and double those inside"
                 ) from None
             continue
         if row is None:
             return
         if row:
+            columns = columns or len(row)
             yield row
+
+
+def remembered(lines: Iterable[str], last: deque[str]) -> Iterator[str]:
+    """The same lines, each put into `last` first."""
+    for line in lines:
+        last.append(line)
+        yield line
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from accelerate import Accelerator
 
 from bertpre.console import console
-from bertpre.files import file_checksum, write_text
+from bertpre.files import file_checksum, replaced_folder, write_text
 from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
 from bertpre.finetuning.loading import load_classifier
@@ -98,11 +98,12 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
     trackers = start_trackers(run, name, recipe.training, config, resumes=resumes) if is_main else []
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:
-        save_model(classifier.model, classifier.tokenizer, folder, classifier.max_length)
-        if has_several:
-            write_text(folder / FIGURES, json.dumps({"made_from": made_from, "figures": metrics}, indent=2))
-            if tuning.checkpoints is not None:
-                shutil.rmtree(tuning.checkpoints / str(seed), ignore_errors=True)
+        with replaced_folder(folder) as saved:
+            save_model(classifier.model, classifier.tokenizer, saved, classifier.max_length)
+            if has_several:
+                write_text(saved / FIGURES, json.dumps({"made_from": made_from, "figures": metrics}, indent=2))
+        if has_several and tuning.checkpoints is not None:
+            shutil.rmtree(tuning.checkpoints / str(seed), ignore_errors=True)
     tuning.accelerator.wait_for_everyone()
     return metrics
 
@@ -122,12 +123,8 @@ def spread_of(each: list[dict[str, Any]]) -> dict[str, Any]:
 
 def keep_classifier(recipe: Recipe, seed: int) -> None:
     """Make one seed's classifier the run's."""
-    target = Path(recipe.output_dir) / "finetuned"
-    partial = target.with_name("finetuned.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(seed_folder(recipe, seed), partial, ignore=shutil.ignore_patterns(FIGURES))
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    with replaced_folder(Path(recipe.output_dir) / "finetuned") as copy:
+        shutil.copytree(seed_folder(recipe, seed), copy, ignore=shutil.ignore_patterns(FIGURES))
 
 
 def measure_seeds(recipe: Recipe, test: Examples, kept: int, metrics_of_kept: dict[str, Any]) -> dict[str, Any]:

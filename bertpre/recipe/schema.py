@@ -124,7 +124,7 @@ class Tokenizer(Section):
     path: str | None = None
     """An existing tokenizer to use: a folder or a Hub id. null: learn one from the corpus."""
     vocab_size: Annotated[int, Field(ge=64)] = 30528
-    """Number of entries in the vocabulary."""
+    """Number of entries in the vocabulary, rounded down to a multiple of 64."""
     lowercase: bool = True
     """Convert text to lower case."""
     strip_accents: bool | None = None

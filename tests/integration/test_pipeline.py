@@ -198,3 +198,8 @@ def test_show_prints_a_recipe_and_the_figures_so_far(piecewise: Path, capsys: py
     assert yaml.safe_load(out.split("\n# ")[0]) == recipe.model_dump(mode="json")
     assert "# parameters: " in out
     assert "unigram_entropy: " in out
+    figures = []
+    for size in (4096, 4100):  # learned vocabularies are multiples of 64
+        assert run_here("show", "quickstart", f"tokenizer.vocab_size={size}") == 0
+        figures += [line for line in capsys.readouterr().out.splitlines() if line.startswith("# parameters: ")]
+    assert len(figures) == 2 and figures[0] == figures[1]

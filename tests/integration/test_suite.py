@@ -49,6 +49,16 @@ def test_every_task_is_measured_and_averaged(
     capsys.readouterr()
     assert run_here("suite", *few) == 0  # other weights in the same place
     assert "finetune" in capsys.readouterr().out
+    task = tmp_path / "few" / "glue" / "rte"
+    shutil.rmtree(task / "finetuned")
+    capsys.readouterr()
+    assert run_here("suite", *few) == 0  # its figures are known
+    assert "finetune" not in capsys.readouterr().out
+    results = json.loads((task / "results.json").read_text())
+    del results["evaluate"]
+    (task / "results.json").write_text(json.dumps(results))
+    assert run_here("suite", *few) == 0  # what is to be measured is gone
+    assert "finetune" in capsys.readouterr().out
     other = copy_run(tiny_modern_run, tmp_path / "other", "prepare", "pretrain")
     assert run_here("suite", other) == 2  # its labelled texts have no column of GLUE's
     assert not (other / "glue").exists()  # it would fix the recipe

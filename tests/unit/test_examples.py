@@ -217,16 +217,43 @@ def test_a_space_after_the_comma_of_a_csv_file_is_no_part_of_the_value(tmp_path:
     assert read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train").texts == ['"Well," he said', "no"]
 
 
+def test_a_quote_is_text_in_a_tsv_file_whose_lines_have_all_columns(tmp_path: Path) -> None:
+    def read(content: str) -> tuple[list[str], list[str] | None]:
+        (tmp_path / "a.tsv").write_text(content, encoding="utf-8-sig")
+        settings = Finetune(path=str(tmp_path / "a.tsv"), text_pair_column="pair" if "pair" in content else None)
+        examples = read_examples(settings, "train")
+        return examples.texts, examples.pairs
+
+    assert read('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\n')[0] == ['" a cute film', "bad", '"so-so']
+    assert read('text\tlabel\n"fine\t1\n\na screen of 5"\t0\n')[0] == ['"fine', 'a screen of 5"']
+    rows = '1\t"We declare war.\t"We declared war," he said.\n0\t"Up" and "Down"\t"said ""no"""\n'  # MRPC has such rows
+    assert read(f"label\ttext\tpair\n{rows}") == (
+        ['"We declare war.', '"Up" and "Down"'],
+        ['"We declared war," he said.', 'said "no"'],
+    )
+    assert read('"label"\t"text"\n"0"\t"one"\n"1"\t"two"\n')[0] == ["one", "two"]
+
+
+def test_a_quote_that_joins_values_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('s\ttext\tlabel\nx\t"No war.\t"No war," he said\nbad\tfine\n')
+    with pytest.raises(UserError, match="a.tsv has a quote in line 2 that joins two values"):
+        read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
+    (tmp_path / "b.csv").write_text('text,label\n"he said \\"hi\\" to me",1\nbad,0\n')
+    with pytest.raises(UserError, match="b.csv has a backslash before a quote in line 2: double the quote"):
+        read_examples(Finetune(path=str(tmp_path / "b.csv")), "train")
+
+
 def test_an_unclosed_quote_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text('text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n')
+    short = "short\n"  # a line without all columns: others, too, may be parts of a value in quotes
+    (tmp_path / "a.tsv").write_text(f'text\tlabel\n" a cute film\t1\nbad\t0\n"so-so\t1\nfine\t1\n{short}')
     with pytest.raises(UserError, match="has an unclosed quote"):
         read_examples(Finetune(path=str(tmp_path / "a.tsv")), "train")
-    (tmp_path / "title.tsv").write_text('title\ttext\tlabel\n"Up\tfine\t1\n"So-so\tdull\t0\nUp\tfine\t1\n')
+    (tmp_path / "title.tsv").write_text('title\ttext\tlabel\n"Up\tfine\t1\n"So-so\tdull\t0\nUp\tfine\t1\n' + short)
     for path in (tmp_path / "title.tsv", tmp_path / "t*.tsv"):  # in a column that is not asked for
         with pytest.raises(UserError, match="finetune.*title.tsv has an unclosed quote"):
             read_examples(Finetune(path=str(path)), "train")
     (tmp_path / "e.tsv").write_text(
-        'text\tlabel\n"fine\t1\nbad\t0\na screen of 5"\t1\n'
+        f'text\tlabel\n"fine\t1\nbad\t0\na screen of 5"\t1\n{short}'
     )  # it closes like a whole value
     with pytest.raises(UserError, match="has an unclosed quote"):
         read_examples(Finetune(path=str(tmp_path / "e.tsv")), "train")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertpre.errors import UserError
-from bertpre.files import FolderInUse, locked, write_text
+from bertpre.files import FolderInUse, locked, replaced_folder, write_text
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import (
     ARTEFACTS,
@@ -233,6 +233,21 @@ def test_a_write_replaces_the_file_at_once(tmp_path: Path) -> None:
         write_text(file, "new")
         assert reader.read() == "old"  # never part of both
     assert file.read_text() == "new"
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder, partial = tmp_path / "model", tmp_path / "model.partial"
+    for content in ("old", "new"):
+        partial.mkdir()  # a killed process has left it
+        (partial / "stray").touch()
+        with replaced_folder(folder) as written:
+            written.mkdir()
+            (written / content).touch()
+        assert [file.name for file in folder.iterdir()] == [content] and not partial.exists()
+    with pytest.raises(ZeroDivisionError), replaced_folder(folder) as written:
+        written.mkdir()
+        1 / 0  # noqa: B018
+    assert [file.name for file in folder.iterdir()] == ["new"] and not partial.exists()
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
