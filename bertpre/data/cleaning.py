@@ -36,7 +36,7 @@ ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and
 LINE_BREAK = re.compile(rf"<\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
 # One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
 INSIDE_WORD = re.compile(
-    rf"(?<=\w)</?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",
+    rf"<(?<=\w<)/?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",
     re.IGNORECASE,
 )
 TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
@@ -46,10 +46,15 @@ NEWLINES = re.compile(r"\n[\n ]+")
 
 # Remnants in wiki dumps. Braces and brackets followed by a space are kept: `[[ -f file ]]` is shell code.
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
-LINK = re.compile(r"\[\[(?=\S)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
+FILLED_TEMPLATE = re.compile(
+    r"\{\{(?=\S)[^{}|]{0,200}\|[^{}]{0,2000}\}\}"
+)  # without links {{name}} may be a form's blank
+LINK = re.compile(r"\[\[(?=\S)(?![-+\d.]+\s*,)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
 HIDDEN_LINKS = ("file:", "image:", "category:")
-EMPTY_BRACKETS = re.compile(r"\((?<= \()[\s;,:]*\) ?")  # "ion () has": the dump lost the content
-BRACKET_START = re.compile(r"\((?<= \()\s*+[;,][\s;,]*+(?=[^()\n]{1,300}\))")  # "Aruba ( ; , Papiamento: )"
+# "ion () has": the dump lost the content. Other empty brackets are code or logs: "= ()", a line that ends in "main ()".
+EMPTY_BRACKETS = re.compile(r" \((?:(?<=[^\W\d_] \()|(?<=[\"'”’»)] \())[\s;,:]*\)(?= (?!\n)|[,.)])")
+# "Aruba ( ; , Papiamento: )", but not "(; bye :)"
+BRACKET_START = re.compile(r"\((?<= \()\s*+[;,][\s;,]*+(?=[^()\n]{0,299}[^()\n:;=-]\))")
 TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MULTILINE)
 
 ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
@@ -99,8 +104,9 @@ def without_hidden(text: str) -> str:
 def without_wiki_remnants(text: str) -> str:
     """Remove templates, link syntax, lines of table marks, and brackets whose content is lost."""
     if "[[" in text or "{{" in text:
+        template = TEMPLATE if LINK.search(text) else FILLED_TEMPLATE
         for _ in range(3):  # links and templates nest
-            text = LINK.sub(link_text, TEMPLATE.sub("", text))
+            text = LINK.sub(link_text, template.sub("", text))
     if "|" in text:
         text = TABLE_LINE.sub("", text)
     if " (" in text:

@@ -22,6 +22,7 @@ from bertpre.data.formats import (
     WIKI_DUMP,
     WikiArticles,
     advised_unit,
+    is_utf16,
     is_whole,
     recognize,
 )
@@ -41,6 +42,7 @@ CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "
 ADVICE = {  # by what readers say
     "codec can't decode": "; save it as UTF-8",
     "EOF inside string": "; a quote is not closed",
+    "C error: Expected": "; put values that contain the separator in quotes, and double each quote inside them",
     "Couldn't cast": "; its files have different columns or types: give them the same",
     "as a scalar of type": "; a column has values of several types: write all of them as text",
     "zstd not supported": "; install it with pip install 'bertpre[zstd]', or unpack the files",
@@ -468,6 +470,8 @@ def kind_of(file: str, key: str) -> str:
         return known if Path(file).stat().st_size else EMPTY
     content = recognize(file)
     if known == ".txt":
+        if content == BINARY and is_utf16(file):
+            raise UserError(f"{path_key(key)}: {file} is in UTF-16 or UTF-32; save it as UTF-8")
         return WIKI if content == WIKI else ".txt"
     if content == BINARY:
         raise UserError(

@@ -54,6 +54,12 @@ def is_whole(file: str) -> bool:
     return is_at_end
 
 
+def is_utf16(file: str) -> bool:
+    """Whether a file's beginning has so many NUL characters that it is text in UTF-16 or UTF-32 without their mark."""
+    head = read_head(file)
+    return head.count(b"\0") > 0.1 * len(head)
+
+
 def read_head(file: str) -> bytes:
     """The first bytes of a file, decompressed."""
     with open_file(file, "rb") as stream:
@@ -158,10 +164,11 @@ def advised_unit(files: list[str]) -> tuple[str, str] | None:
     blocks_per_line = len(blocks) / len(lines)
     if is_wrapped(blocks, least_pairs=10):
         return larger, "lines are wrapped at a fixed width"
-    headings = sum(HEADING.match(line) is not None for line in lines)
-    if headings >= max(3, 0.01 * len(lines)) and blocks_per_line > 0.1:
+    headings, groups = sum(HEADING.match(line) is not None for line in lines), sum(len(block) > 1 for block in blocks)
+    has_larger = larger == "document" or 10 * groups > len(blocks)  # where a paragraph is a line, nothing is gained
+    if headings >= max(3, 0.01 * len(lines)) and blocks_per_line > 0.1 and has_larger:
         return larger, "there are Markdown headings"
-    if 2 * sum(len(block) > 1 for block in blocks) < len(blocks):  # a line is a paragraph: a text, or part of one
+    if 2 * groups < len(blocks):  # a line is a paragraph: a text, or part of one
         are_short = larger == "document" and all(os.path.getsize(file) < HEAD_BYTES for file in some)
         has_paragraphs = are_short and len(blocks) >= 3 * len(some)
         return ("document", "many short files have blank lines between paragraphs") if has_paragraphs else None

@@ -138,12 +138,20 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
                 except pd.errors.ParserWarning:
                     raise ValueError(
                         f"{name} has rows with more fields than its header: put texts that contain {delimiter!r} in "
-                        "quotes, and name every column"
+                        f"quotes, and name every column{other_delimiter(name, delimiter)}"
                     ) from None
             deque(islice(checked, None if frame is None else len(frame)), maxlen=0)
             if frame is None:
                 return
             yield frame.rename(columns=unquoted).map(unquoted, na_action="ignore") if is_plain else frame
+
+
+def other_delimiter(name: str, delimiter: str) -> str:
+    """The end of a message: what may separate the columns of a file instead."""
+    with open_file(name, "rt", encoding="utf-8-sig") as stream:
+        header = stream.readline()
+    others = [each for each in DELIMITERS if each != delimiter and each in header]
+    return f"; or are its columns separated by {others[0]!r}, which its first line has?" if others else ""
 
 
 def has_whole_lines(name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bertpre.data.corpus import log_once
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,
@@ -169,7 +170,14 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
             f"{key}: {share} of {len(examples)} examples{of_size} leaves nothing to measure on; give more examples "
             "or a larger fraction, or 0 for no such part"
         )
-    return np.isin(blocks, drawn)
+    is_drawn = np.isin(blocks, drawn)
+    asked, got = round(share * len(examples)), int(is_drawn.sum())
+    if settings.validation_block == 1 and abs(got - asked) > max(10, asked / 4):
+        log_once(
+            f"{key}: {share} of {len(examples):,} examples are {asked:,}, but {got:,} were drawn: equal texts stay "
+            "together, and some stand here many times. The classes may have other shares there, too"
+        )
+    return is_drawn
 
 
 def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -124,8 +124,9 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         value = text
     is_quoted = text.lstrip()[:1] in ("'", '"')
     is_list = isinstance(value, list) and key == "finetune.label_column"  # the one key that takes a text or a list
-    if value is not None and not is_quoted and not is_list and re.sub(r"\.\d+", "", key) in TEXT_KEYS:
-        value = text.strip()  # in YAML, "Issue #" would lose its end and 2026 be a number
+    is_null = value is None and not text.lstrip().startswith("#")
+    if not (is_null or is_quoted or is_list) and re.sub(r"\.\d+", "", key) in TEXT_KEYS:
+        value = text.strip()  # in YAML, "Issue #" would lose its end, "#1 String" be nothing and 2026 a number
     set_key(values, key, value)
 
 

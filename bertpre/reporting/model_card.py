@@ -492,7 +492,10 @@ def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
         if more := tuning.unlabelled:
             where = dataset(more.path or tuning.path, tuning.name, more.split)
             lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
-    lines.append("- HTML tags, entities, wiki marks and wrapped lines were removed first; give the model such texts.")
+    lines.append(
+        "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its form "
+        "NFC; give the model such texts."
+    )
     return "\n".join(lines)
 
 

@@ -291,6 +291,13 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
             b"id,text\n1,Hello, world\n",
             "has rows with more fields than its header: put texts that contain",
         ),
+        ("semicolons.csv", b"Good, really;1\nBad, not, good;0\n", "separated by ';', which its first line has?"),
+        (
+            "quotes.tsv",
+            b'text\tlabel\ngood\t1\n"two" or\t3\tmore\n',
+            "put values that contain the separator in quotes, and double each quote inside them",
+        ),
+        ("sixteen.txt", "some words\nand more\n".encode("utf-16-le"), "is in UTF-16 or UTF-32; save it as UTF-8"),
         ("zero.jsonl", b"", "is empty"),
         ("header.csv", b"text,label\n", "is empty: it holds no row of text"),
         (
@@ -485,10 +492,12 @@ NOTES = [f"# Note {number}\n\n{text}\n\n- one point\n- another\n" for number, te
         (["\n".join("日本語" * (5 + 7 * number % 30) + "。" for number in range(200))], None),
         (["\n".join(f"#film {review[:90]}" for review in REVIEWS)], None),
         (["one line"], None),
+        (["\n\n".join(f"## {number}\n\n{review}" for number, review in enumerate(REVIEWS))], None),  # a line each
     ],
     ids=[
         "wrapped", "wrapped files", "notes", "many notes", "google's format", "shards", "groups of lines", "essays",
         "reviews", "missing reviews", "blank lines", "sentences", "truncated", "short", "Japanese", "hashtags", "one",
+        "chapters",
     ],
 )  # fmt: skip
 def test_another_text_unit_is_advised_where_it_is_plainly_meant(

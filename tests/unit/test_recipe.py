@@ -212,6 +212,7 @@ def test_a_file_comes_before_a_shipped_recipe_of_the_same_name(tmp_path: Path, m
         ("corpus.weight=3", "corpus.weight", 3.0),
         ("training.masked_lm_prob_end=0.1", "training.masked_lm_prob_end", 0.1),
         ("corpus.text_column=Issue #", "corpus.text_column", "Issue #"),
+        ("corpus.text_column=#1 String", "corpus.text_column", "#1 String"),
         ("corpus.text_column=Review: text", "corpus.text_column", "Review: text"),
         ("corpus.text_column='a b '", "corpus.text_column", "a b "),
         ("output_dir=2026-11-28", "output_dir", "2026-11-28"),

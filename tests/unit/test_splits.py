@@ -75,6 +75,16 @@ def test_equal_texts_are_on_one_side(seed: int) -> None:
         assert not overlap(validation, [training]).any()
 
 
+def test_a_part_that_repeated_texts_make_too_small_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    recipe = recipe_of(validation_fraction=0.2)
+    split_off_validation(recipe, examples_of([str(number) for number in range(500)]))
+    assert not caplog.messages
+    texts = [str(max(0, number - 400)) for number in range(500)]  # one of them stands 401 times
+    _, validation = split_off_validation(recipe, examples_of(texts))
+    (message,) = caplog.messages
+    assert f"finetune.validation_fraction: 0.2 of 500 examples are 100, but {len(validation)} were drawn" in message
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_class_is_never_held_out_as_a_whole(seed: int) -> None:
     labels = np.array([0] * 57 + [1] * 42 + [2])
