@@ -160,8 +160,8 @@ def has_whole_lines(name: str) -> bool:
     In such a file a quote is a part of the text, as in the original files of GLUE, except around a whole value.
     """
     with open_file(name, "rt", encoding="utf-8-sig") as stream:
-        tabs = [line.count("\t") for line in stream if line.strip("\n")]
-    return len(set(tabs)) == 1 and tabs[0] > 0
+        tabs = {line.count("\t") for line in stream if line.strip("\n")}
+    return len(tabs) == 1 and tabs != {0}
 
 
 def unquoted(value: str) -> str | None:
