@@ -88,8 +88,10 @@ def write_bytes(file: Path, content: bytes) -> None:
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """A new folder to write into, beside `folder`, whose place it takes at the end.
 
-    A failure leaves `folder` as it was; what a killed process has left of the new one is removed first.
+    A failure leaves `folder` as it was; what a killed process has left of the new one is removed first. A link to a
+    folder stays one.
     """
+    folder = folder.resolve()
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

@@ -46,9 +46,7 @@ NEWLINES = re.compile(r"\n[\n ]+")
 
 # Remnants in wiki dumps. Braces and brackets followed by a space are kept: `[[ -f file ]]` is shell code.
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
-FILLED_TEMPLATE = re.compile(
-    r"\{\{(?=\S)[^{}|]{0,200}\|[^{}]{0,2000}\}\}"
-)  # without links {{name}} may be a form's blank
+FILLED_TEMPLATE = re.compile(r"\{\{(?=\S)[^{}|]{0,200}\|[^{}]{0,2000}\}\}")  # {{name}} may be a blank in a form
 LINK = re.compile(r"\[\[(?=\S)(?![-+\d.]+\s*,)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
 HIDDEN_LINKS = ("file:", "image:", "category:")
 # "ion () has": the dump lost the content. Other empty brackets are code or logs: "= ()", a line that ends in "main ()".

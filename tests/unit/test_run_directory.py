@@ -244,6 +244,11 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
             written.mkdir()
             (written / content).touch()
         assert [file.name for file in folder.iterdir()] == [content] and not partial.exists()
+    (tmp_path / "link").symlink_to(folder)
+    with replaced_folder(tmp_path / "link") as written:  # on another disk
+        written.mkdir()
+        (written / "new").touch()
+    assert (tmp_path / "link").is_symlink() and (folder / "new").exists()
     with pytest.raises(ZeroDivisionError), replaced_folder(folder) as written:
         written.mkdir()
         1 / 0  # noqa: B018
