@@ -56,7 +56,10 @@ class Run:
 
     @cached_property
     def model(self) -> "PreTrainedModel":
-        """The pretrained model with its heads, in evaluation mode: a `BertPreForPreTraining`."""
+        """The pretrained model with its heads, in evaluation mode: a `BertPreForPreTraining`.
+
+        A `modern` model that learned no pairs is a `BertPreForMaskedLM`.
+        """
         from bertpre.model.conversion import load_for_pretraining
 
         return load_for_pretraining(str(self.part("model"))).eval()

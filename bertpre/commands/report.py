@@ -1,6 +1,6 @@
 """`bertpre report`: write the report of finished runs again, and several runs side by side."""
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, reason
 from bertpre.reporting.comparison import write_comparison
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import load_run, read_results
@@ -16,7 +16,10 @@ def report(run_dirs: list[str]) -> None:
     for folder, _ in runs:
         if not read_results(folder):
             raise UserError(f"{folder}: there are no results yet; run `bertpre run {folder}` first")
-    for folder, recipe in runs:
-        print(f"report: {write_report(folder, recipe)}")
-    if len(runs) > 1:
-        print(f"comparison: {write_comparison(runs)}")
+    try:
+        for folder, recipe in runs:
+            print(f"report: {write_report(folder, recipe)}")
+        if len(runs) > 1:
+            print(f"comparison: {write_comparison(runs)}")
+    except PermissionError as error:
+        raise UserError(f"{error.filename}: {reason(error)}; copy the run to a folder of your own") from None

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from bertpre.data.randomness import LARGEST_SEED
 from bertpre.data.sampler import SHARDS_PER_GROUP, Example, PairDataset
 from bertpre.data.store import SPLITS
 from bertpre.data.token_store import TokenStore
@@ -40,7 +41,7 @@ class SegmentPairs:
         refuse_outside("max_length", max_length, SHORTEST)
         refuse_outside("short_seq_prob", short_seq_prob, 0, 1)
         refuse_outside("random_next_prob", random_next_prob, 0, 1)
-        refuse_outside("seed", seed, 0)
+        refuse_outside("seed", seed, 0, LARGEST_SEED)
         self.store, self.split = store, split
         self.settings: dict[str, Any] = {
             "max_length": max_length,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from bertpre.data.pairs import IGNORE_INDEX
-from bertpre.data.randomness import uniform
+from bertpre.data.randomness import LARGEST_SEED, uniform
 from bertpre.data.sampler import Example
 from bertpre.data.tokenizer import SPECIAL_TOKENS, maskable_ids
 from bertpre.errors import UserError, refuse_outside, refuse_unknown
@@ -210,10 +210,10 @@ class DataCollatorForPretraining:
     ) -> None:
         refuse_unknown("kind", kind, tuple(LABEL_OF_UNLABELLED))
         refuse_unknown("masking", masking, ("tokens", "words", "spans"))
-        refuse_outside("seed", seed, 0)
+        refuse_outside("seed", seed, 0, LARGEST_SEED)
         if not 0 < masked_lm_prob < 1:
             raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
-        if len(mask_split) != 3 or min(mask_split) < 0 or abs(sum(mask_split) - 1) > 1e-6:
+        if len(mask_split) != 3 or not min(mask_split) >= 0 or not abs(sum(mask_split) - 1) <= 1e-6:  # NaN, too
             raise UserError(f"mask_split: {mask_split} are not three fractions that add up to 1")
         self.kind, self.label_of_unlabelled = kind, LABEL_OF_UNLABELLED[kind]
         settings = {"masked_lm_prob": masked_lm_prob, "masking": masking, "mask_split": mask_split, "seed": seed}

@@ -3,6 +3,7 @@
 import numpy as np
 
 GOLDEN = 0x9E3779B97F4A7C15
+LARGEST_SEED = 2**63 - 1
 
 
 def uniform(*keys: int | np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from bertpre.data.corpus import Document, TextSource, read_documents
@@ -37,9 +38,7 @@ def read_texts(
         yield from (document.text for document in documents)
         return
     refuse_table("source", source)
-    for number, row in enumerate(source):
-        if number == limit:
-            return
+    for number, row in enumerate(islice(source, limit)):
         text = row.get(text_column) if isinstance(row, Mapping) else row
         if not isinstance(text, str):
             raise UserError(f"source: row {number} holds {type(text).__name__}, not text; name the text's column")

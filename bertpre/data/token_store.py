@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
+from bertpre.data.randomness import LARGEST_SEED
 from bertpre.data.store import SPLITS, Shard, open_shards, read_store_manifest
 from bertpre.data.texts import GivenTexts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
@@ -69,7 +70,7 @@ class TokenStore:
         refuse_outside("min_characters", min_characters, 1)
         if not 0 < validation_fraction < 0.5:
             raise UserError(f"validation_fraction: {validation_fraction} is not between 0 and 0.5")
-        refuse_outside("seed", seed, 0)
+        refuse_outside("seed", seed, 0, LARGEST_SEED)
         refuse_outside("workers", workers, 1)
         if (folder / "data").exists():
             raise UserError(f"{folder}: has a store; open it with TokenStore({str(folder)!r}), or give another folder")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.errors import UserError, first_line, strings_in
+from bertpre.errors import UserError, first_line, refuse_outside, strings_in
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -107,6 +107,9 @@ def learn_tokenizer(
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+    refuse_outside("every", every, 1)
+    if not 0 < character_coverage <= 1:
+        raise UserError(f"character_coverage: {character_coverage} is not a fraction above 0 and up to 1")
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.decoder = decoders.WordPiece()

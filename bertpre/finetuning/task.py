@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from bertpre.data.corpus import log_once
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
@@ -107,6 +108,12 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
             raise UserError(
                 f"finetune: all {len(training)} training examples have the label {center:g}, so there is nothing to "
                 "learn; the others are in the validation or test part"
+            )
+        step = abs(center) * 2.0**-23  # between two numbers of 32 bits near the labels, as the model gives them
+        if 1000 * step > scale:
+            log_once(
+                f"finetune: the labels lie around {center:g} with a standard deviation of {scale:g}, but the model's "
+                f"numbers have steps of {step:.1g} there: subtract a constant from the labels"
             )
         return Task(settings.task, training.classes, center=float(center), scale=float(scale))
     weights = settings.class_weights

@@ -28,6 +28,7 @@ from .modeling_bertpre import BertPreModel
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+PAIR_BIAS = "cls.seq_relationship.bias"
 OUR_NAMES = {stock.__name__: ours.__name__ for stock, ours in FROM_STOCK.items()}
 
 
@@ -69,15 +70,15 @@ def stock_form(model: PreTrainedModel, weights: dict[str, Tensor] | None = None)
     """A BertPre model as its stock class, on the CPU; None where that would lose something.
 
     ModernBERT has no segments. Without pairs in pretraining their vector stays 0, and the pooler and the head for pairs
-    stay untrained. bertpre's own fine-tuning of "modern" reads no segments, and sets their vector to 0. The encoder
-    alone has no stock class here.
+    stay untrained, the head's bias 0; a training on pairs without `token_type_ids` changes the bias alone. bertpre's
+    own fine-tuning of "modern" reads no segments, and sets their vector to 0. The encoder alone has no stock class.
     """
     if isinstance(model, BertPreModel):
         return None
     weights = {name: tensor.cpu() for name, tensor in (weights or model.state_dict()).items()}
     if model.config.architecture == "bert":
         return to_stock_bert(model, weights)
-    if weights[SECOND_SEGMENT].any():
+    if weights[SECOND_SEGMENT].any() or (PAIR_BIAS in weights and weights[PAIR_BIAS].any()):
         return None
     return to_stock_modernbert(model, weights)
 

@@ -352,7 +352,8 @@ class Finetune(Section):
     max_length: Length = 256
     """Maximum number of tokens per example."""
     truncation: Literal["head", "tail", "head_tail"] = "head_tail"
-    """Which part of a long text is kept; head_tail: a quarter from the start, the rest from the end."""
+    """Which part of a long text is kept; head_tail: a quarter from the start, the rest from the end. tokens: always
+    the head."""
     pooling: Literal["cls", "mean"] = "cls"
     """What the classifier reads: the [CLS] state, or the mean of all states."""
     optimizer: Literal["adamw", "muon"] = "adamw"

@@ -481,21 +481,24 @@ def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
 
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
     """The texts that the model was trained on."""
-    lines = []
+    lines, tuning = [], recipe.finetune
+    reads_words = tuning is not None and tuning.task == "tokens"
     if not is_classifier(results) or recipe.required_finetune.init == "pretrained":
         lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
-    if tuning := recipe.finetune:
+    if tuning is not None:
+        kept = "head" if reads_words else tuning.truncation.replace("_", " and ")
         lines.append(
             f"- Labelled texts: {dataset(tuning.path, tuning.name, tuning.split)}, truncated to {tuning.max_length} "
-            f"tokens ({tuning.truncation.replace('_', ' and ')} kept), as in testing."
+            f"tokens ({kept} kept), as in testing."
         )
         if more := tuning.unlabelled:
             where = dataset(more.path or tuning.path, tuning.name, more.split)
             lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
-    lines.append(
-        "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its form "
-        "NFC; give the model such texts."
-    )
+    if not (reads_words and is_classifier(results)):
+        lines.append(
+            "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its "
+            "form NFC; give the model such texts."
+        )
     return "\n".join(lines)
 
 

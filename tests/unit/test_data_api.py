@@ -447,11 +447,24 @@ def test_two_processes_of_trainer_divide_the_pairs_of_each_epoch(store: TokenSto
     ("function", "message"),
     [
         (lambda store: SegmentPairDataset(store, 2, kind="none"), "max_length: 2 is not at least 8"),
-        (lambda store: SegmentPairDataset(store, seed=-1), "seed: -1 is not at least 0"),
+        (lambda store: SegmentPairDataset(store, seed=-1), "seed: -1 is not from 0 to 9223372036854775807"),
         (lambda store: SegmentPairDataset(store, short_seq_prob=2), "short_seq_prob: 2 is not from 0 to 1"),
         (lambda store: SegmentPairIterableDataset(store, world_size=0), "world_size: 0 is not at least 1"),
         (lambda store: SegmentPairIterableDataset(store, rank=2, world_size=2), "rank: 2 is not from 0 to 1"),
         (lambda store: DataCollatorForPretraining(store.tokenizer, mask_split=(1, 1, 1)), "mask_split: .* add up to 1"),
+        (
+            lambda store: DataCollatorForPretraining(store.tokenizer, mask_split=(float("nan"), 0.1, 0.1)),
+            "mask_split: ",
+        ),
+        (
+            lambda store: DataCollatorForPretraining(store.tokenizer, seed=2**63),
+            "seed: 9223372036854775808 is not from",
+        ),
+        (lambda store: learn_tokenizer(["a b"], vocab_size=128, every=0), "every: 0 is not at least 1"),
+        (
+            lambda store: learn_tokenizer(["a b"], vocab_size=128, character_coverage=2.0),
+            "character_coverage: 2.0 is not",
+        ),
         (lambda store: DataCollatorForPretraining(store.tokenizer, masked_lm_prob=2), "masked_lm_prob: 2 is not a"),
         (lambda store: TokenStore.build(store.folder / "x", ["a"], workers=0), "workers: 0 is not at least 1"),
         (lambda store: TokenStore.build(store.folder / "x", ["a"], min_characters=0), "min_characters: 0 is not"),
@@ -465,6 +478,11 @@ def test_two_processes_of_trainer_divide_the_pairs_of_each_epoch(store: TokenSto
 def test_a_number_out_of_range_is_refused(function: Any, message: str, store: TokenStore) -> None:
     with pytest.raises(bertpre.UserError, match=message):
         function(store)
+
+
+def test_a_limit_leaves_the_rest_of_an_iterator() -> None:
+    texts = iter("abcd")
+    assert (list(read_texts(texts, limit=2)), list(texts)) == (["a", "b"], ["c", "d"])
 
 
 @pytest.mark.parametrize("world_size", range(1, 9))

@@ -187,6 +187,15 @@ def test_segments_that_a_classifier_has_learned_are_kept(architecture: str, tmp_
     assert "token_type_ids" in reads.model_input_names
 
 
+def test_a_head_that_has_learned_pairs_without_segments_is_kept(architecture: str, tmp_path: Path) -> None:
+    model = BertPreForPreTraining(tiny_config(architecture)).eval()
+    torch.nn.init.normal_(model.cls.seq_relationship.bias)
+    save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path, 16)
+    inputs = torch.randint(5, VOCABULARY, (2, 8))
+    read = load_model(str(tmp_path))
+    torch.testing.assert_close(read(inputs).seq_relationship_logits, model(inputs).seq_relationship_logits)
+
+
 def test_files_without_some_of_the_encoders_weights_are_refused(architecture: str, tmp_path: Path) -> None:
     model = BertPreForPreTraining(tiny_config(architecture))
     model.save_pretrained(tmp_path)

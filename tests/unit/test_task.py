@@ -37,12 +37,17 @@ def test_a_regression_moves_its_scale_into_the_last_layer() -> None:
     assert logged.item() == pytest.approx(((expected - numbers) ** 2).mean(), rel=1e-4)  # as in validation
 
 
-def test_a_regression_learns_numbers_that_fp32_cannot_tell_apart_and_refuses_equal_ones() -> None:
+def test_a_regression_learns_numbers_that_fp32_cannot_tell_apart_and_refuses_equal_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    build_task(Finetune(path="x", task="regression"), examples_of(list("abc"), labels=1000 + np.arange(3.0)))
+    assert not caplog.messages
     numbers = 1.7e9 + np.arange(3.0)
     task = build_task(Finetune(path="x", task="regression"), examples_of(list("abc"), labels=numbers))
     wanted = torch.tensor((numbers - numbers.mean()) / numbers.std())
     loss = task.loss(wanted.float().unsqueeze(-1), torch.tensor(numbers))
     assert (loss.dtype, loss.item()) == (torch.float32, pytest.approx(0, abs=1e-6))
+    assert "have steps of 2e+02 there: subtract a constant from the labels" in caplog.messages[0]
     with pytest.raises(UserError, match="all 3 training examples have the label 5, so there is nothing to learn"):
         build_task(Finetune(path="x", task="regression"), examples_of(list("abc"), labels=np.full(3, 5.0)))
 
