@@ -53,7 +53,8 @@ def write_tables(folder: Path) -> None:
     (folder / "header.csv").write_text("text,label\n")
     (folder / "empty.csv").write_text("")
     (folder / "unclosed.csv").write_text('text,label\n"A film.,yes\n' + "A good film.,no\n" * 9)
-    (folder / "unclosed.tsv").write_text('text\tlabel\n"A film.\tyes\n' + "A good film.\tno\n" * 9 + 'The "end"\tno\n')
+    rows = '"A film.\tyes\n' + "A good film.\tno\n" * 9 + 'The "end"\tno\nno label\n'
+    (folder / "unclosed.tsv").write_text("text\tlabel\n" + rows)
     (folder / "broken.parquet").write_bytes(b"PAR1 and nothing else")
     (folder / "letter.docx").write_bytes(b"PK\x03\x04 a Word file")
 
@@ -226,7 +227,7 @@ CASES = {
     f"run {TINY} finetune.path=header.csv": "finetune.path: header.csv is empty",
     f"run {TINY} finetune.path=empty.csv": "empty.csv",
     f"run {TINY} finetune.path=unclosed.csv": "a quote is not closed",
-    f"run {TINY} finetune.path=unclosed.tsv": "unclosed.tsv",
+    f"run {TINY} finetune.path=unclosed.tsv": "unclosed.tsv has an unclosed quote",
     f"run {TINY} finetune.path=good.csv finetune.task=regression": "good.csv",
     f"run {TINY} finetune.path=good.csv finetune.task=tokens": "good.csv",
     f"run {TINY} finetune.path=good.csv finetune.class_weights=[1,2,3]": "3 weights for 2 classes (no, yes)",
