@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 
 from bertpre.console import duration
-from bertpre.data.tokenizer import usable
+from bertpre.data.vocabulary import usable
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
 from bertpre.recipe.yaml_core import write_yaml
 from bertpre.run_directory import read_results

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertpre.data.vocabulary import VOCABULARY_MULTIPLE, usable
 from bertpre.errors import UserError, first_line, refuse_outside, strings_in
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = re.compile(r"\[unused\d+\]")
-VOCABULARY_MULTIPLE = 64  # the vocabulary's matrix product is fastest when its width is a multiple of this
 COVERAGE = 0.9999  # of the text's characters are tokens; a word with one of the others becomes [UNK]
 LEAST_ALPHABET = 1000  # characters that are tokens even where fewer reach the coverage
 STOCK_WORD = 100  # characters; BertTokenizer makes a longer word [UNK]
@@ -159,11 +159,6 @@ def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts
             in_long_words += sum(len(word) for word, _ in words if STOCK_WORD < len(word) <= LONGEST_WORD)
     counts[0xD800:0xE000] = 0
     return CharacterCounts(Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)}), in_long_words)
-
-
-def usable(vocab_size: int) -> int:
-    """The largest size of a vocabulary up to this one."""
-    return vocab_size // VOCABULARY_MULTIPLE * VOCABULARY_MULTIPLE
 
 
 def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int, coverage: float) -> Alphabet:

@@ -86,9 +86,9 @@ print(json.dumps(found))
 
 
 def tiny_model(architecture: str, kind: str, head: str, vocab_size: int) -> PreTrainedModel:
-    """A model with all weights perturbed; only pretraining on pairs has trained the second segment of "modern".
+    """A model with all weights perturbed; only pretraining on pairs has trained what "modern" has for them.
 
-    Fine-tuning begins with none.
+    Fine-tuning begins without a second segment.
     """
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
@@ -101,6 +101,8 @@ def tiny_model(architecture: str, kind: str, head: str, vocab_size: int) -> PreT
     model = randomize(HEADS[head][0](config))
     if architecture == "modern" and (kind == "none" or head != "model"):
         torch.nn.init.zeros_(model.bert.embeddings.second_segment)
+        if head == "model":
+            torch.nn.init.zeros_(model.cls.seq_relationship.bias)
     return model
 
 
