@@ -70,8 +70,9 @@ def stock_form(model: PreTrainedModel, weights: dict[str, Tensor] | None = None)
     """A BertPre model as its stock class, on the CPU; None where that would lose something.
 
     ModernBERT has no segments. Without pairs in pretraining their vector stays 0, and the pooler and the head for pairs
-    stay untrained, the head's bias 0; a training on pairs without `token_type_ids` changes the bias alone. bertpre's
-    own fine-tuning of "modern" reads no segments, and sets their vector to 0. The encoder alone has no stock class.
+    stay untrained, the head's bias 0. After training on pairs without `token_type_ids` the vector is still 0, but the
+    bias is not. bertpre's own fine-tuning of "modern" reads no segments, and sets their vector to 0. The encoder alone
+    has no stock class here.
     """
     if isinstance(model, BertPreModel):
         return None
