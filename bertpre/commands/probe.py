@@ -41,6 +41,7 @@ def probe(
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
+    pairs_of = {} if pairs is None else read_pair_files(Path(pairs))  # before the texts, which may take minutes
     max_length = min(max_length, readable_length(network) or max_length)
     store = prepared_data(model, is_needed=texts is None and pairs is None)
     metrics: dict[str, Any] = {}
@@ -64,7 +65,7 @@ def probe(
         metrics |= running_text(working, tokenizer, rows, counts)
         print_running_text(metrics, "the training text" if store is not None else str(texts))
     if pairs is not None:
-        metrics["acceptability"] = acceptability(network, tokenizer, Path(pairs))
+        metrics["acceptability"] = acceptability(network, tokenizer, Path(pairs), pairs_of)
     if not metrics:
         raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
     return metrics
@@ -126,16 +127,25 @@ def print_running_text(metrics: dict[str, Any], counted_in: str) -> None:
         above = f"{row['per_million_from']:g}"
 
 
-def acceptability(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", path: Path) -> dict[str, Any]:
-    """How often the acceptable sentence of a pair is the likelier one: by file, by phenomenon and over all pairs.
-
-    Equal scores count as wrong; `ties` is their number. Phenomena are those of pairs with BLiMP's `linguistics_term`.
-    Raises UserError if there is no file, or a file has another layout.
-    """
+def read_pair_files(path: Path) -> dict[Path, list[tuple[str, str, str | None]]]:
+    """The pairs of a file, or of each in a folder; raises UserError if there is no file, or one has another layout."""
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise UserError(f"--pairs: {path} holds no .jsonl file")
-    pairs_of = {file: read_pairs(file) for file in files}
+    return {file: read_pairs(file) for file in files}
+
+
+def acceptability(
+    network: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    path: Path,
+    pairs_of: dict[Path, list[tuple[str, str, str | None]]],
+) -> dict[str, Any]:
+    """How often the acceptable sentence of a pair is the likelier one: by file, by phenomenon and over all pairs.
+
+    `pairs_of` holds the pairs of the files in `path`. Equal scores count as wrong; `ties` is their number. Phenomena
+    are those of pairs with BLiMP's `linguistics_term`.
+    """
     networks = networks_for(
         network, tokenizer, [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]]
     )

@@ -39,7 +39,7 @@ def push(
     card's.
     Raises UserError for a run without a model, a bad repository id, and where the Hub refuses or cannot be reached.
     """
-    refuse_bad_options(repo_id, to, only, revision, create_pr, checkpoints, license)
+    refuse_bad_options(repo_id, to, only, revision, commit_message, create_pr, checkpoints, license)
     run, _ = load_run(run_dir)
     quiet_transformers()
     target = Target(repo_id, revision, private, commit_message, create_pr, overwrite_card)
@@ -70,8 +70,8 @@ def push_result(recipe: Recipe) -> None:
 
 
 def refuse_bad_options(
-    repo_id: str, to: str | None, only: str | None, revision: str | None, create_pr: bool, checkpoints: bool,
-    license: str,
+    repo_id: str, to: str | None, only: str | None, revision: str | None, commit_message: str, create_pr: bool,
+    checkpoints: bool, license: str,
 ) -> None:  # fmt: skip
     """Raise UserError for values that do not exist or exclude each other."""
     try:
@@ -80,6 +80,8 @@ def refuse_bad_options(
         raise UserError(f"REPO_ID: {error}") from None
     if not license:
         raise UserError("--license: is empty; name the licence, e.g. mit, or leave it out")
+    if not commit_message.strip():
+        raise UserError("--commit-message: is empty; say what is pushed, or leave it out")
     if to is not None and to not in FORMATS:
         raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
     if only is not None and only not in PARTS:
@@ -99,7 +101,7 @@ def push_folder(folder: Path, target: Target) -> None:
     pushed = upload(folder, target)
     console.show(f"push: {pushed.url}")
     if pushed.removed:
-        console.show(f"push: removed {', '.join(pushed.removed)}, which an earlier push had and this one has not")
+        console.show(f"push: removed {', '.join(pushed.removed)}, files of another push that this one has not")
     if pushed.kept:
         console.show(f"push: kept {', '.join(pushed.kept)}, which an earlier push had and somebody has changed since")
     if pushed.replaced:

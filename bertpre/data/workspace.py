@@ -141,4 +141,4 @@ def refuse_unfinished(parts: list[Part]) -> None:
     if parts:
         numbers = ", ".join(str(part.number) for part in parts[:10]) + (", ..." if len(parts) > 10 else "")
         folder = parts[0].folder
-        raise UserError(f"{folder}: {len(parts)} parts are not done ({numbers}); run their jobs again")
+        raise UserError(f"{folder}: some parts are not done ({numbers}); run their jobs again")

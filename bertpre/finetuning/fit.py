@@ -112,9 +112,11 @@ class FineTuning:
         else:
             start, count = time.perf_counter(), len(self.unlabelled)
             file = self.checkpoints / "pseudo_labels.npy" if self.checkpoints is not None else None
+            are_kept = file is not None and file.exists()
             self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled, file)
-            seconds = time.perf_counter() - start
-            console.say(f"finetune: NB-SVM labelled {count:,} texts in {duration(seconds)}")
+            time_taken = duration(time.perf_counter() - start)
+            how = "before" if are_kept else f"in {time_taken}"
+            console.say(f"finetune: NB-SVM labelled {count:,} texts {how}")
         return self.encoded
 
 

@@ -142,6 +142,7 @@ def model_card(
     public = without_own_places(recipe)
     # What follows about labelled texts would be untrue of an encoder, whose recipe may have them.
     recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
+    own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
     head = front_matter(recipe, results, model_type, license, is_onnx)
     name = repo_id.split("/")[-1]
     if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
@@ -155,7 +156,7 @@ def model_card(
         "Leak check": leak_check(recipe, results),
         "Intended use": intended_use(recipe, results),
         "Limits and bias": limits(recipe, results),
-        "Hardware and versions": machines(manifest),
+        "Hardware and versions": machines(own),
         "Time, energy and cost": expense(recipe, results, manifest),
         "Reproduce it": reproduction(public, manifest),
         "Citation": CITATION,

@@ -190,6 +190,7 @@ def test_ties_are_wrong_and_counted_and_phenomena_have_their_own_lines(
         (["{run}/model", "--pairs", "{tmp}/a.txt"], "line 1 of {tmp}/a.txt is not a pair"),
         (["{run}/model", "--pairs", "{tmp}/empty"], "holds no .jsonl file"),
         (["{run}/model", "--texts", "{tmp}/markup.txt"], "holds only markup"),
+        (["{run}/model", "--texts", "{tmp}/markup.txt", "--pairs", "{tmp}/a.txt"], "line 1 of"),
     ],
 )
 def test_a_mistake_is_one_message(

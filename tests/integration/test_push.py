@@ -135,6 +135,7 @@ def test_with_code_of_its_own_the_card_says_to_trust_it(tiny_run: Path, hub: Hub
     ("options", "message"),
     [
         ({"to": "tensorflow"}, "--to tensorflow: choose one of bert, modernbert, bertpre, onnx"),
+        ({"commit_message": " "}, "--commit-message: is empty"),
         ({"only": "decoder"}, "--only decoder: choose one of encoder, classifier"),
         ({"create_pr": True, "revision": "dev"}, "leave --revision and --checkpoints out"),
         ({"create_pr": True, "checkpoints": True}, "leave --revision and --checkpoints out"),
@@ -394,6 +395,8 @@ def test_card_shows_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
 
     recipe = load_recipe(str(tiny_run / "recipe.yaml"))
     pretrained_only = {"prepare": read_results(tiny_run)["prepare"]}
+    card = model_card(recipe, pretrained_only, read_manifest(tiny_run), "bert", "someone/tiny")
+    assert "- pretrain: device " in card
     card = model_card(recipe, pretrained_only, {}, "bert", "someone/tiny")
     assert "from scratch by bertpre, with masked language modelling and next sentence prediction: BERT" in card
     assert "Test accuracy" not in card and "## Hardware" not in card and "classifier/" not in card
