@@ -125,8 +125,8 @@ def part_of(text: str) -> str:
 def build_data(wikipedia: str, folder: Path, name: str | None = "20231101.en") -> None:
     """Write the pretraining text and the parts of task `article`; `name` is the configuration of the data set."""
     articles: dict[str, list[str]] = {"pretraining": [], **{part: [] for part in PARTS}}
-    for document in read_documents(wikipedia, name=name, split="train"):
-        articles[part_of(document.text)].append(document.text)
+    for text in read_documents(wikipedia, name=name, split="train"):
+        articles[part_of(text)].append(text)
     task = folder / "tasks" / "article"
     task.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(PARTS):

@@ -34,7 +34,7 @@ def write_copies(path: str, copies: int, folder: str) -> None:
     from bertpre.data.corpus import read_documents
 
     for name, split, times in (("train", "train+unsupervised", copies), ("test", "test", 1)):
-        texts = [document.text for document in read_documents(path, split=split)]
+        texts = list(read_documents(path, split=split))
         with pq.ParquetWriter(f"{folder}/{name}.parquet", pa.schema([("text", pa.string())])) as writer:
             for copy in range(times):
                 writer.write_table(

@@ -36,7 +36,7 @@ def write_corpus(path: str, megabytes: float, file: Path) -> int:
 
     from bertpre.data.corpus import read_documents
 
-    texts = [document.text for document in read_documents(path, name="20231101.en", split="train")]
+    texts = list(read_documents(path, name="20231101.en", split="train"))
     written, copy = 0, 0
     with pq.ParquetWriter(file, pa.schema([("text", pa.string())])) as writer:
         while written < megabytes * 1e6:

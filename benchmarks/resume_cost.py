@@ -40,7 +40,7 @@ def make_store(folder: Path, tokens: int) -> None:
         lengths = np.full(sentences, SENTENCE), np.full(sentences // SENTENCES, SENTENCES)
         lengths[1][-1] += sentences - lengths[1].sum()
         entries.append(write_shard(partial, f"train-{number:05}", "train", ids, *lengths))
-    finish_store(partial, folder, entries, {})
+    finish_store(partial, folder, entries, np.ones(VOCABULARY, dtype=np.int64), {})
 
 
 def timed(function: Callable[..., Any], *arguments: object) -> tuple[Any, float]:

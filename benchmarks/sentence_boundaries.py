@@ -68,9 +68,9 @@ def labelled_texts(path: str) -> list[tuple[int, str, set[int]]]:
     """Sample, text and the ends without white space, of each labelled review."""
     labels = {row["row"]: row for row in json.loads(Path(__file__).with_suffix(".json").read_text())}
     texts = []
-    for number, document in enumerate(read_documents(path, split="unsupervised")):
+    for number, review in enumerate(read_documents(path, split="unsupervised")):
         if row := labels.get(number):
-            text = clean_text(document.text)[: row["characters"]]
+            text = clean_text(review)[: row["characters"]]
             if hashlib.blake2b(text.encode(), digest_size=8).hexdigest() != row["blake2b"]:
                 raise SystemExit(f"review {number} of {path} is not the one that was labelled")
             texts.append((row["sample"], text, {len("".join(text[:end].split())) for end in row["ends"]}))
@@ -80,7 +80,7 @@ def labelled_texts(path: str) -> list[tuple[int, str, set[int]]]:
 def measure(path: str) -> dict[str, object]:
     """Precision and recall on both samples, and speed."""
     labelled = labelled_texts(path)
-    reviews = [clean_text(document.text) for document in islice(read_documents(path, split="unsupervised"), REVIEWS)]
+    reviews = list(map(clean_text, islice(read_documents(path, split="unsupervised"), REVIEWS)))
     figures: dict[str, dict[str, float]] = {}
     seconds: dict[str, list[float]] = {}
     for name, split in segmenters().items():

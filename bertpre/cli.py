@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from bertpre.console import WarningHandler, console
+from bertpre.console import WarningHandler, console, is_first_process
 from bertpre.errors import UserError, is_disk_full
 
 SECONDS_FOR_MAIN_PROCESS = 10
@@ -366,7 +365,7 @@ def launched(name: str) -> None:
 
 def call_app(arguments: list[str], name: str) -> None:
     """Call a command; one that trains starts all processes that `accelerate launch` was asked for, and leaves them."""
-    if arguments[:1] not in (["pretrain"], ["finetune"]):
+    if next((each for each in arguments if not each.startswith("-")), None) not in ("pretrain", "finetune"):
         app(arguments, prog_name=name)
         return
     from bertpre.launch import start_missing_processes
@@ -395,7 +394,7 @@ def guarded(call: Callable[[list[str]], object]) -> None:
         is_full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (is_full or isinstance(error, UserError)):
             raise
-        if os.environ.get("RANK", "0") != "0":
+        if not is_first_process():
             time.sleep(SECONDS_FOR_MAIN_PROCESS)  # the main process reports first; its launcher then ends this one
         console.erase()
         full = "the disk is full; make room and run the same command again: finished work is kept"

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -23,7 +23,7 @@ ARTEFACTS = {
 }  # fmt: skip
 FIRST_READER = {  # the first stage that reads a section: once it began, the section is fixed; `prepare` is never fixed
     "seed": "prepare", "corpus": "prepare", "tokenizer": "prepare", "pairs": "prepare",
-    "model": "pretrain", "training": "pretrain", "checkpoint": "pretrain",
+    "model": "pretrain", "training": "pretrain",
     "finetune": "finetune", "evaluate": "evaluate",
 }  # fmt: skip
 SHAPING = ("corpus.", "tokenizer.", "pairs.validation_fraction")  # keys that the prepared data depends on
@@ -88,9 +88,12 @@ def undone_after_mistake(folder: Path) -> Iterator[None]:
 
 def other_files(folder: Path) -> dict[Path, int]:
     """When each file of a run directory but its recipe was written, in nanoseconds."""
-    return {
-        file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != "recipe.yaml"
-    }
+    found = {}
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            if file.is_file() and file.name != "recipe.yaml":
+                found[file] = file.stat().st_mtime_ns
+    return found
 
 
 def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:

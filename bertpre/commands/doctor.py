@@ -11,7 +11,6 @@ import numpy as np
 import psutil
 import torch
 
-from bertpre.commands.show import vocabulary_of
 from bertpre.console import duration
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
@@ -19,7 +18,8 @@ from bertpre.data.store import PARTS, SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
 from bertpre.finetuning.splits import balance, lone_labels, read_parts, read_test
-from bertpre.model.flops import Sizes, flops_per_token
+from bertpre.model.configuration_bertpre import BertPreConfig
+from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
@@ -123,7 +123,7 @@ def data_lines(recipe: Recipe, folder: Path, store: Path) -> Iterator[str]:
     pair_options = recipe.pairs.model_dump(exclude={"validation_fraction"})
     audit = audit_store(store, recipe.training.phases[0].max_length, recipe.seed, **pair_options)
     audit |= audit_frequencies(count_tokens(shards["train"], len(tokenizer)), tokenizer, recipe.training.mask_split)
-    yield from audit_lines(audit, "corpus.text_unit", "pairs.kind")
+    yield from audit_lines(audit)
 
 
 def mask_lines(data: PretrainingData) -> Iterator[str]:
@@ -181,7 +181,8 @@ def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folde
     on_disk = parameters * 12 / 2**20
     yield f"{parameters:,} parameters; {held:,.0f} MB for weights, gradients and optimizer states, plus activations"
     needed = on_disk * (recipe.checkpoint.keep + 1)
-    yield f"checkpoints of {on_disk:,.0f} MB, at most {needed:,.0f} MB with the one being written"
+    more = ", and those of checkpoint.keep_every" if recipe.checkpoint.keep_every else ""
+    yield f"checkpoints of {on_disk:,.0f} MB, at most {needed:,.0f} MB with the one being written{more}"
     free = shutil.disk_usage(folder).free / 2**20
     if needed > free:
         yield f"! only {free:,.0f} MB of disk are free: lower checkpoint.keep or set another output_dir"
@@ -195,7 +196,8 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
             yield f"phase {number}: {phase.micro_batch_size} pairs in a pass fit"
     work = "compiling and running" if trainer.training_step.is_compiled else "running"
     yield f"the largest batches fit; {work} them took {duration(rehearsal.startup_seconds)}"
-    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, phase_costs(recipe))
+    costs = phase_costs(recipe.training, trainer.training_step.model.config)
+    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, costs)
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
     name, words = ("clm_loss", "next-token loss") if data.phases[0].is_causal else ("mlm_loss", "MLM loss")
     first, last = (rehearsal.overfit[place][name] for place in (0, -1))
@@ -204,10 +206,8 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
         yield "! the model cannot overfit one batch: check training.learning_rate first, then the masks"
 
 
-def phase_costs(recipe: Recipe) -> np.ndarray:
+def phase_costs(training: Training, config: BertPreConfig) -> np.ndarray:
     """Share, tokens a step and FLOPs a step of each phase, (phases, 3), the last two as multiples of the first's."""
-    training, sizes = recipe.training, recipe.model.model_dump(include=set(Sizes.__annotations__))
-    config = Sizes(**sizes, vocab_size=vocabulary_of(recipe) or recipe.tokenizer.vocab_size)
     rows = []
     for phase in training.phases:
         tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length

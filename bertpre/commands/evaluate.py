@@ -48,7 +48,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     if digest_of_test(parts) != read_results(folder).get("finetune", {}).get("test_digest"):
         raise UserError(
             "finetune.test_fraction: another part is set aside now than when the classifier was trained, because the "
-            "texts or bertpre changed; fine-tune again in another folder with output_dir=FOLDER"
+            "texts or bertpre changed; run `bertpre finetune` again"
         )
     test, unlabelled = labelled.test, labelled.unlabelled
     if chosen_on_test(recipe):

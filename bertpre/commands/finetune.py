@@ -22,7 +22,7 @@ from bertpre.finetuning.seeds import (
 )
 from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, lone_labels
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import claim, drop_results, one_at_a_time, read_results, write_manifest, write_results
+from bertpre.run_directory import drop_results, one_at_a_time, read_results, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.trainer import Trainer
 
@@ -40,9 +40,7 @@ def finetune(
     """
     settings = recipe.required_finetune
     accelerator = start_accelerator()
-    if accelerator.is_main_process:
-        claim(recipe)
-    accelerator.wait_for_everyone()
+    accelerator.wait_for_everyone()  # for the first one, which claims the folder
     start = time.perf_counter()
     labelled = labelled or Labelled(recipe)
     parts, unlabelled = labelled.parts, labelled.unlabelled

@@ -74,7 +74,7 @@ def prepare(
     write_results(folder, "prepare", metrics)
     console.erase()
     console.show(f"prepare: {duration(metrics['seconds'])}")
-    for line in audit_lines(metrics, "corpus.text_unit", "pairs.kind"):
+    for line in audit_lines(metrics):
         (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics
 

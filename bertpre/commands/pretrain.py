@@ -22,7 +22,7 @@ from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe
 from bertpre.reporting.curves import of_stage, read_metrics
 from bertpre.reporting.report import validation_rows
-from bertpre.run_directory import claim, data_folder, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import data_folder, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.sharding import gather_each
 from bertpre.training.trainer import Trainer
@@ -42,9 +42,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     `after_step` is called after each step with the trainer, whose `progress`, `log` and model it may look at.
     """
     accelerator = start_accelerator(may_shard=True)
-    if accelerator.is_main_process:
-        claim(recipe)
-    accelerator.wait_for_everyone()
+    accelerator.wait_for_everyone()  # for the first one, which claims the folder
     folder, store = Path(recipe.output_dir), data_folder(recipe)
     read_store_manifest(store)  # says what to do where nothing is prepared
     if not (folder / "tokenizer").is_dir():  # with data.path `prepare` copies it

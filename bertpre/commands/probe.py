@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.store import open_shards
+from bertpre.data.store import open_shards, read_token_counts
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.encoding import whole_backend
 from bertpre.finetuning.inference import compile_layers, pays_to_compile
@@ -60,7 +60,7 @@ def probe(
             for ids in encode(tokenizer, lines) if store is None else ():
                 counts += np.bincount(ids, minlength=len(counts))
         if store is not None:
-            counts += sum(np.bincount(shard.tokens, minlength=len(counts)) for shard in open_shards(store, "train"))
+            counts += read_token_counts(store)
         working = copy.deepcopy(network).to(choose_dtype("auto", accelerator.device))
         metrics |= running_text(working, tokenizer, rows, counts)
         print_running_text(metrics, "the training text" if store is not None else str(texts))

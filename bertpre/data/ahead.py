@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,15 @@ TAIL = ".tokens.npy"
 class ShardFiles(Sequence[Shard]):
     """Shards in files, each memory-mapped when it is looked at."""
 
-    def __init__(self, files: list[Path]) -> None:
-        self.files = files
+    def __init__(self, files: list[Path], copies: list[Sequence[tuple[int, int]]]) -> None:
+        self.files, self.copies = files, copies
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: Any) -> Any:
         file = self.files[index]
-        return load_shard(file.parent, file.name.removesuffix(TAIL))
+        return replace(load_shard(file.parent, file.name.removesuffix(TAIL)), copies=self.copies[index])
 
 
 class AheadPlanner:
@@ -50,7 +51,8 @@ class AheadPlanner:
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
         )
         self.thread = ThreadPoolExecutor(1)  # talks to the process
-        self.greeting = self.thread.submit(self.send, (files, dataset.settings()))
+        copies = [shard.copies for shard in dataset.shards]
+        self.greeting = self.thread.submit(self.send, (files, copies, dataset.settings()))
         self.plans: dict[tuple[int, int], Future[Plan]] = {}
 
     def plan(self, epoch: int, group: int) -> Plan:
@@ -120,8 +122,8 @@ def serve() -> None:
     """What the process does: read a dataset, then plan each group that is asked for, until the pipe is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):  # may go to all processes; the training then saves and ends this one
         signal.signal(number, signal.SIG_IGN)
-    files, settings = pickle.load(sys.stdin.buffer)
-    dataset = PairDataset(ShardFiles(files), **settings)
+    files, copies, settings = pickle.load(sys.stdin.buffer)
+    dataset = PairDataset(ShardFiles(files, copies), **settings)
     with suppress(EOFError):
         while True:
             pickle.dump(dataset.plan_group(*pickle.load(sys.stdin.buffer)), sys.stdout.buffer)

@@ -157,8 +157,8 @@ def tree_auc(
     return float(roc_auc_score(next_labels, scores)), std
 
 
-def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str = "kind") -> Iterator[str]:
-    """The metrics of `prepare` in words, then warnings; `text_unit` and `kind` are the keys that these name."""
+def audit_lines(metrics: dict[str, Any]) -> Iterator[str]:
+    """The metrics of `prepare` in words, then warnings, which name keys of the recipe."""
     yield (
         f"{metrics['documents']:,} documents, {metrics['sentences']:,} sentences, {metrics['tokens']:,} tokens, "
         f"about {metrics['pairs']:,} examples per epoch"
@@ -184,10 +184,10 @@ def audit_lines(metrics: dict[str, Any], text_unit: str = "text_unit", kind: str
             f"{metrics['pair_auc_std']:.3f})"
         )
     yield from metrics.get("tokenizer_notes", ())
-    yield from (f"warning: {warning}" for warning in warnings(metrics, text_unit, kind))
+    yield from (f"warning: {warning}" for warning in warnings(metrics))
 
 
-def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str]:
+def warnings(metrics: dict[str, Any]) -> Iterator[str]:
     """What a user should check before training."""
     if metrics["unknown_share"] > NOTABLE_SHARE:
         words = metrics.get("unknown_words", {})
@@ -203,8 +203,8 @@ def warnings(metrics: dict[str, Any], text_unit: str, kind: str) -> Iterator[str
     is_single = metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]
     if is_single and "pair_lengths_auc" in metrics:  # there are pairs
         yield (
-            f"most documents are a single sentence and have no true next one: set {text_unit} if a document is a "
-            f"paragraph or a whole text file, otherwise set {kind}=none"
+            "most documents are a single sentence and have no true next one: set corpus.text_unit if a document "
+            "is a paragraph or a whole text file, otherwise set pairs.kind=none"
         )
     chance = 0.5 + max(0.02, 3 * metrics.get("pair_auc_std", 0.0))
     for key, form in (("pair_lengths_auc", "lengths"), ("pair_ends_auc", "ends")):

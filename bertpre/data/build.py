@@ -142,7 +142,7 @@ class StoreBuilder:
         def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
             for kind, source in sources:
                 options = CleanOptions(self.min_characters, source.weight, self.seed, self.near_duplicates)
-                texts = counted(document.text for document in source.documents())
+                texts = counted(source.documents())
                 for part_texts in cut_into_parts(texts, self.part_characters):
                     number = sum(counts.values())
                     if number % jobs == job:

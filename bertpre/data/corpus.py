@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,23 @@ from bertpre.data.formats import (
     TEXT,
     WIKI,
     WIKI_DUMP,
-    WikiArticles,
     advised_unit,
     is_utf16,
     is_whole,
+    read_articles,
     recognize,
 )
-from bertpre.data.tables import Columns, CsvFiles, JsonFiles, Paragraphs, ParquetFiles, path_key, refuse_other_delimiter
+from bertpre.data.tables import (
+    Columns,
+    CsvFiles,
+    JsonFiles,
+    ParquetFiles,
+    TextFiles,
+    named,
+    path_key,
+    read_paragraphs,
+    refuse_other_delimiter,
+)
 from bertpre.errors import UserError, first_line
 from bertpre.files import ask_hub
 
@@ -47,20 +58,12 @@ ADVICE = {  # by what readers say
     "as a scalar of type": "; a column has values of several types: write all of them as text",
     "zstd not supported": "; install it with pip install 'bertpre[zstd]', or unpack the files",
     "Bad split": "; a folder is named with a slash, as in ./texts",
-    "several configurations": "; set {key}.name to one of them",
-    "BuilderConfig": "; set {key}.name to one of these, or to null for files of your own",
+    "several configurations": "; set {name} to one of them",
+    "BuilderConfig": "; set {name} to one of these, or to null for files of your own",
 }
 LOCAL_COPY = "without a network, give a local copy with the same layout: {place}=FOLDER"
 BATCH_ROWS = 1000
 METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
-
-
-@dataclass(frozen=True)
-class Document:
-    """One text of a corpus."""
-
-    id: str
-    text: str
 
 
 def read_documents(
@@ -72,7 +75,7 @@ def read_documents(
     key: str = "corpus",
     text_unit: str = "line",
     streaming: bool = False,
-) -> Iterator[Document]:
+) -> Iterator[str]:
     """Read the documents of one split, or of several joined by `+`, without holding them in memory.
 
     `path` is `sample` (the embedded corpus), a local file or folder, a pattern such as `texts/**/*.txt`, or a Hub id.
@@ -84,12 +87,12 @@ def read_documents(
     for part in split.split("+"):
         table = open_table(path, name, part, key, text_unit, streaming)
         rows = table.rows([("text_column", text_column)])
-        for number, (text,) in enumerate(rows):
-            if number == limit:
-                break
+        for (text,) in islice(rows, limit):
             if not isinstance(text, str | None):
-                raise UserError(f"{key}.text_column: {text_column!r} of {path} holds {type(text).__name__}, not text")
-            yield Document(f"{part}/{number}", text or "")
+                raise UserError(
+                    f"{named(key, 'text_column')}: {text_column!r} of {path} holds {type(text).__name__}, not text"
+                )
+            yield text or ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class TextSource:
         """How messages name the source."""
         return f"{self.key}: {self.path} (split {self.split})"
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[str]:
         """Read all documents, whatever the weight."""
         arguments = asdict(self)
         del arguments["weight"]
@@ -215,7 +218,9 @@ class SampleTable:
 def open_sample(split: str, key: str) -> SampleTable:
     """A split of the embedded corpus; raises UserError for an unknown one."""
     if split not in sample.SPLITS:
-        raise UserError(f"{key}.split: the embedded sample has no split {split!r}; it has {', '.join(sample.SPLITS)}")
+        raise UserError(
+            f"{named(key, 'split')}: the embedded sample has no split {split!r}; it has {', '.join(sample.SPLITS)}"
+        )
     return SampleTable(split)
 
 
@@ -232,7 +237,7 @@ def load(
     if files := [path] if local.is_file() else files_of_pattern(path, key):
         if split != "train":
             kind = "a single file" if local.is_file() else "a pattern of files"
-            raise UserError(f"{key}.split: {path} is {kind}, which has only the split 'train', not {split!r}")
+            raise UserError(f"{named(key, 'split')}: {path} is {kind}, which has only the split 'train', not {split!r}")
         return load_files(files, path, text_unit, key)
     if path and local.is_dir():
         return load_folder(local, name, split, text_unit, key)
@@ -264,7 +269,7 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
 
     files, kind = files_of_one_kind(files, path, key)
     if kind == WIKI:
-        return WikiArticles(files)
+        return TextFiles(files, read_articles)
     if kind == ".parquet":
         return ParquetFiles(files)
     if kind == ".txt":
@@ -275,7 +280,7 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
     if kind in (".json", ".jsonl"):
         return JsonFiles(files)
     if text_unit == "paragraph":
-        return Paragraphs(files)
+        return TextFiles(files, read_paragraphs)
     options = {"sample_by": text_unit, "encoding": "utf-8-sig"}
     names = list(map(glob.escape, files))  # data_files are patterns
     return load_dataset("text", data_files=names, split="train", streaming=True, **options)
@@ -299,7 +304,7 @@ def load_folder(
     if by_content:
         found = unknown_files_by_split(folder)
         if split not in found:
-            raise UserError(f"{key}.split: {folder} has no split {split!r}; it has {', '.join(found)}")
+            raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
     refuse_unread(folder, found, key, by_content)
     refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
@@ -421,9 +426,11 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
             reason = f"it has several configurations ({configurations[1]})"
         remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
         if "[" in split and "Bad split" in reason:
-            remedy = "; a slice of a split needs {key}.streaming=false"
+            local, hub = "; files have no slices: set {limit}", "; a slice of a split needs {streaming}=false"
+            remedy = local if Path(path).exists() else hub
         part = f"split {split}" if name is None else f"name {name}, split {split}"
-        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy.format(key=key)}") from None
+        arguments = {argument: named(key, argument) for argument in ("name", "limit", "streaming")}
+        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy.format(**arguments)}") from None
 
 
 def refuse_hub_answer(error: BaseException, path: str, key: str) -> None:
@@ -491,8 +498,8 @@ def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
         unit, sign = advice
         separated = "one a file" if unit == "document" else "separated by blank lines"
         log_once(
-            f"{key}.text_unit=line makes each line a document, but in {path} {sign}; "
-            f"set {key}.text_unit={unit} ({separated})"
+            f"{named(key, 'text_unit')}=line makes each line a document, but in {path} {sign}; "
+            f"set {named(key, 'text_unit')}={unit} ({separated})"
         )
 
 

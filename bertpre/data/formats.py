@@ -8,8 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,30 +94,8 @@ def is_json_object(line: str, is_complete: bool) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class WikiArticles:
-    """Files that WikiExtractor wrote, as a table with one row per `<doc>` block.
-
-    Titles are dropped, as headings were for BERT; WikiExtractor's JSON lines have them in a column of their own.
-    """
-
-    files: list[str]
-    column_names: tuple[str, ...] = ("text",)
-    features: None = None
-
-    def select_columns(self, columns: list[str]) -> "WikiArticles":
-        """The same table: it has one column."""
-        return self
-
-    def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
-        """Batches of articles."""
-        articles = chain.from_iterable(map(read_articles, self.files))
-        while texts := list(islice(articles, batch_size)):
-            yield {"text": texts}
-
-
 def read_articles(file: str) -> Iterator[str]:
-    """The texts of a file's `<doc>` blocks, without their titles.
+    """The texts of a file's `<doc>` blocks, without their titles, as BERT was trained without headings.
 
     Raises ValueError, which names the file, where it is not UTF-8, text is outside a block, or the last block is cut.
     """

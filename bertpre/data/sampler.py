@@ -165,7 +165,9 @@ def micro_batch_size(batch_size: int, wanted: int | str, num_processes: int, key
     Raises UserError, which names `key`, where the batch does not divide evenly.
     """
     size = wanted if isinstance(wanted, int) else batch_size // num_processes
-    if not size or batch_size % (size * num_processes):
+    if wanted == "auto" and batch_size % num_processes:
+        raise UserError(f"{key} is {batch_size}: it must be a multiple of the number of processes ({num_processes})")
+    if batch_size % (size * num_processes):
         raise UserError(
             f"{key} is {batch_size}: it must be a multiple of micro_batch_size ({size}) times the number of processes "
             f"({num_processes})"

@@ -42,8 +42,6 @@ class Shard:
     @property
     def originals(self) -> np.ndarray:
         """For each document a number that it shares with its copies, `(number of documents,)`."""
-        if not self.copies:
-            return np.arange(len(self.documents) - 1)
         counts, times = np.array(self.copies).T
         runs = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
         return np.concatenate([np.tile(run, repeats) for run, repeats in zip(runs, times, strict=True)])
@@ -90,15 +88,14 @@ def join_shards(folder: Path, name: str, entries: list[dict[str, Any]]) -> dict[
 
 def finish_store(
     partial: Path, folder: Path, entries: list[dict[str, Any]], token_counts: np.ndarray, facts: dict[str, Any]
-) -> dict[str, Any]:
-    """Write the manifest and the counts of all token ids, (V,), and move the store into place; returns the manifest."""
+) -> None:
+    """Write the manifest and the counts of all token ids, (V,), and move the store into place."""
     np.save(partial / TOKEN_COUNTS, token_counts, allow_pickle=False)
     counts = {key: sum(entry[key] for entry in entries) for key in SIZES}
     checksum = {"token_counts_sha256": file_checksum(partial / TOKEN_COUNTS)}
     manifest = counts | facts | checksum | {"shards": entries}
     (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     partial.rename(folder)
-    return manifest
 
 
 def tidy_store(folder: Path) -> None:

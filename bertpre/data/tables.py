@@ -4,9 +4,9 @@ import csv
 import json
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -285,42 +285,48 @@ def json_in(text: str, place: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Paragraphs:
-    """Text files as a table with one row per paragraph: lines without a blank line between them."""
+class TextFiles:
+    """Files as a table with one row per text; `read` gives the texts of a file."""
 
     files: list[str]
+    read: Callable[[str], Iterator[str]]
     column_names: tuple[str, ...] = ("text",)
     features: None = None
 
-    def select_columns(self, columns: list[str]) -> "Paragraphs":
+    def select_columns(self, columns: list[str]) -> "TextFiles":
         """The same table: it has one column."""
         return self
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
-        """Batches of paragraphs."""
-        paragraphs = self.read()
-        while texts := list(islice(paragraphs, batch_size)):
-            yield {"text": texts}
+        """Batches of texts."""
+        texts = chain.from_iterable(map(self.read, self.files))
+        while batch := list(islice(texts, batch_size)):
+            yield {"text": batch}
 
-    def read(self) -> Iterator[str]:
-        """All paragraphs; a line of white space is blank."""
-        for name in self.files:
-            lines: list[str] = []
-            with open_file(name, "rt", encoding="utf-8-sig") as stream:
-                for line in stream:
-                    if line.strip():
-                        lines.append(line)
-                    elif lines:
-                        yield "".join(lines).rstrip("\n")
-                        lines = []
-            if lines:
+
+def read_paragraphs(file: str) -> Iterator[str]:
+    """The paragraphs of a text file: lines without a blank line, or one of white space, between them."""
+    lines: list[str] = []
+    with open_file(file, "rt", encoding="utf-8-sig") as stream:
+        for line in stream:
+            if line.strip():
+                lines.append(line)
+            elif lines:
                 yield "".join(lines).rstrip("\n")
+                lines = []
+    if lines:
+        yield "".join(lines).rstrip("\n")
 
 
 def path_key(key: str) -> str:
     """How messages call a path: `path` in a section of the recipe, or the key, option or argument that is the path."""
     is_path = key.startswith("--") or key == "source" or key.endswith((".held_out", "_path"))
     return key if is_path else f"{key}.path"
+
+
+def named(key: str, argument: str) -> str:
+    """How messages call another argument of a source: in a section of the recipe, or in Python by its own name."""
+    return argument if key == "source" else f"{key}.{argument}"
 
 
 def refuse_other_delimiter(files: Sequence[str], key: str) -> None:

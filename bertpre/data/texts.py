@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from bertpre.data.corpus import Document, TextSource, read_documents
+from bertpre.data.corpus import TextSource, read_documents
 from bertpre.errors import UserError, refuse_outside, refuse_table, refuse_unknown, strings_in
 
 
@@ -34,8 +34,7 @@ def read_texts(
         raise UserError(f"source: holds several splits, give one of them: {', '.join(map(str, source))}")
     if isinstance(source, str | os.PathLike):
         options: dict[str, Any] = {"text_column": text_column, "text_unit": text_unit, "limit": limit}
-        documents = read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)
-        yield from (document.text for document in documents)
+        yield from read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)
         return
     refuse_table("source", source)
     for number, row in enumerate(islice(source, limit)):
@@ -55,7 +54,6 @@ class GivenTexts(TextSource):
     def __str__(self) -> str:
         return "texts: the iterable"
 
-    def documents(self) -> Iterator[Document]:
-        """The texts, numbered; raises UserError for what is not a string."""
-        for number, text in enumerate(strings_in("texts", self.texts)):
-            yield Document(str(number), text)
+    def documents(self) -> Iterator[str]:
+        """The texts; raises UserError for what is not a string."""
+        return strings_in("texts", self.texts)

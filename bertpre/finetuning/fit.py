@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 REMEDIES = Remedies(
     memory="lower finetune.micro_batch_size",
     not_finite="lower finetune.learning_rate, lengthen finetune.warmup, or try training.precision=fp32",
-    budget="finetune.epochs",
     compiler="set training.compile=false, or to auto to continue uncompiled",
 )
 SAVE_SECONDS = 180.0  # between checkpoints; a model of base size with AdamW, 1.8 GB, takes some seconds to save
@@ -153,7 +152,7 @@ def build_finetuning_trainer(
         ),
         source=data,
         objective=TaskObjective(model.task),
-        duration=Duration(max_steps=epochs * data.steps_per_epoch),
+        duration=Duration(max_steps=steps),
         lr_at=partial(lr_at, schedule="linear", warmup=warmup),
         log=StepLog(log, training.log_every, [SpikeWatch()], Machine(price_per_hour=training.price_per_hour)),
         seed=seed,

@@ -38,7 +38,7 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
     known = {text for examples in labelled for text in whole_texts(examples)}
     if wanted.held_out:
         place = held_out_place(wanted.held_out, settings.path)
-        known.update(whole_texts(read_rows(settings, *place, with_labels=False)))
+        known.update(whole_texts(read_rows(settings, *place, with_labels=False, key="finetune.unlabelled.held_out")))
     kept = [index for index, text in enumerate(whole_texts(rows)) if text not in known]
     if not kept:
         raise UserError(f"finetune.unlabelled: every text of {path} (split {wanted.split}) is labelled or held out")

@@ -94,11 +94,12 @@ def read_columns(
 ) -> tuple[list[str], list[Row], list[str] | None]:
     """Ids and values of all rows, and the dataset's own class names; `split` may join several splits with a +."""
     named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
-    columns = [(f"finetune.{name}", column) for name, column in named if column is not None]
+    columns = [(f"finetune.{argument}", column) for argument, column in named if column is not None]
     columns += [("finetune.label_column", column) for column in label_columns]
     ids, rows, class_names = [], [], None
+    name = settings.name if path == settings.path else None  # of that dataset alone
     for part in split.split("+"):
-        source = path, settings.name, part, key
+        source = path, name, part, key
         table = open_glue(*source) or open_table(*source)
         part_rows = list(table.rows(columns))
         ids += [f"{part}/{number}" for number in range(len(part_rows))]

@@ -209,6 +209,7 @@ def config_from_stock(config: PreTrainedConfig) -> BertPreConfig:
 def config_from_bert(config: BertConfig) -> BertPreConfig:
     """The BertPre config of a stock BERT encoder; the token ids that BertConfig does not store become None."""
     _require(not config.is_decoder and not config.add_cross_attention, "it is a decoder")
+    _require(config.tie_word_embeddings, "its decoder has weights of its own")
     fields = _copy_fields(config, SHARED_FIELDS + BERT_FIELDS)
     unknown = dict.fromkeys(("unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"))
     return BertPreConfig(architecture="bert", tie_word_embeddings=config.tie_word_embeddings, **unknown, **fields)
@@ -217,6 +218,7 @@ def config_from_bert(config: BertConfig) -> BertPreConfig:
 def config_from_modernbert(config: ModernBertConfig) -> BertPreConfig:
     """The BertPre config of a stock ModernBERT; raises ValueError for features that BertPre lacks."""
     rope = config.rope_parameters["full_attention"]
+    _require(config.tie_word_embeddings, "its decoder has weights of its own")
     _require(set(config.layer_types) == {"full_attention"}, "some of its layers use local attention")
     _require(rope["rope_type"] == "default", "its rotary positions are scaled")
     biases = (config.norm_bias, config.attention_bias, config.mlp_bias, config.classifier_bias)

@@ -31,7 +31,8 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
     """
     sources = [run / name for part, name in PARTS.items() if only in (None, part) and (run / name).is_dir()]
     if not sources:
-        commands = " or ".join(f"`bertpre {command} {run}`" for command in ("pretrain", "finetune"))
+        stages = zip(PARTS, ("pretrain", "finetune"), strict=True)
+        commands = " or ".join(f"`bertpre {stage} {run}`" for part, stage in stages if only in (None, part))
         raise UserError(f"{run} has no {only or 'model'}: run {commands} first")
     targets = (folder, folder / "classifier")
     try:

@@ -164,12 +164,14 @@ class PretrainingData:
 
     def phase_at(self, progress: float) -> int:
         """The number of the phase at this progress (0 to 1)."""
-        return min(sum(phase.end <= progress for phase in self.phases), len(self.phases) - 1)
+        # Sums of shares are rounded: 0.1 + 0.2 is more than 3 / 10.
+        return min(sum(phase.end <= progress + 1e-9 for phase in self.phases), len(self.phases) - 1)
 
     def validation_batches(self) -> Iterator[Batch]:
         """This process's share of the validation pairs on the device, with the same masks every time."""
         mine = self.validation[self.accelerator.process_index :: self.accelerator.num_processes]
         phase = replace(self.phases[0], dataset=self.held_out, unpads=False, is_causal=False)
+        phase = replace(phase, sorts=phase.sorts and self.held_out.has_padding)
         for batch in phase.micro_batches(mine):
             yield to_device(batch, self.accelerator.device)
 
@@ -213,7 +215,7 @@ def cut_padding(batch: Batch) -> Batch:
     """A batch, on the CPU, with rows as long as the longest, and as many slots for targets as one row needs."""
     longest = int(batch["attention_mask"].sum(dim=1).max())
     length = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, batch["input_ids"].shape[1])
-    slots = int((batch["labels"] != IGNORE_INDEX).sum(dim=1).max())  # the used ones come first
+    slots = max(1, int((batch["labels"] != IGNORE_INDEX).sum(dim=1).max()))  # the used ones come first
     ends = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), length)
     ends |= dict.fromkeys(("masked_positions", "labels"), slots)
     return {name: value[:, : ends[name]].contiguous() if name in ends else value for name, value in batch.items()}

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
+from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError, first_line
 from bertpre.files import refuse_unknown_model
 from bertpre.model.configuration_bertpre import BertPreConfig
@@ -45,7 +46,7 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
         known = load_for_pretraining(model_of(source))
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"training.init: {source!r} cannot be loaded: {first_line(error)}") from None
-    if known.config.vocab_size != len(tokenizer):
+    if known.config.vocab_size != len(tokenizer) and not has_padded_vocabulary(known.config, source, tokenizer):
         raise UserError(
             f"training.init: {source} has {known.config.vocab_size:,} tokens, this run's tokenizer {len(tokenizer):,}: "
             f"prepare with tokenizer.path={source}"
@@ -56,8 +57,18 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
         raise UserError(f"training.init: {source} has other sizes: set {wanted}")
     if config.architecture == "bert" and recipe.pairs.kind != "none" and known.config.type_vocab_size < 2:
         raise UserError(f"training.init: {source} knows one segment, and a pair has two: set pairs.kind=none")
-    for key in ("layer_norm_eps", "rope_theta", "hidden_act", "initializer_range", "type_vocab_size"):
+    for key in ("vocab_size", "layer_norm_eps", "rope_theta", "hidden_act", "initializer_range", "type_vocab_size"):
         setattr(config, key, getattr(known.config, key))  # a recipe has no key for these
     model = BertPreForPreTraining(config)
     model.load_state_dict(known.state_dict(), strict=False)  # parts that ModernBERT lacks stay random
     return model
+
+
+def has_padded_vocabulary(config: BertPreConfig, source: str, tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether a model has embeddings for more tokens than its tokenizer, which is the given one, such as 30,528."""
+    if config.vocab_size < len(tokenizer):
+        return False
+    try:
+        return tokenizer_fingerprint(load_tokenizer(model_of(source, "tokenizer"))) == tokenizer_fingerprint(tokenizer)
+    except UserError:  # there is none beside it
+        return False

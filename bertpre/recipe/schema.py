@@ -162,9 +162,10 @@ class Model(Section):
     max_position_embeddings: Count = 512
     """Maximum sequence length the model can read, in tokens."""
     hidden_dropout_prob: Dropout = 0.1
-    """Dropout after embeddings, attention and feed-forward layers."""
+    """Dropout after embeddings, attention and feed-forward layers; of `modern` after embeddings and within
+    feed-forward layers."""
     attention_probs_dropout_prob: Dropout = 0.1
-    """Dropout of the attention probabilities."""
+    """Dropout of the attention probabilities; of `modern` after attention too."""
 
 
 class Phase(Section):

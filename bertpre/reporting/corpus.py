@@ -15,7 +15,7 @@ def corpus_section(prepared: dict[str, Any]) -> str:
         return ""
     from bertpre.data.audit import warnings
 
-    found = list(warnings(prepared, "corpus.text_unit", "pairs.kind")) if all(k in prepared for k in WARNED_OF) else []
+    found = list(warnings(prepared)) if all(k in prepared for k in WARNED_OF) else []
     warned = "".join(paragraph(f"Warning: {text}", "warning") for text in found)
     if not found and all(key in prepared for key in WARNED_OF):
         warned = paragraph("The audit found nothing to warn of.")

@@ -168,8 +168,7 @@ def validation_rows(trained: dict[str, Any], pairs_kind: str) -> list[tuple[str,
     if validation.get("nsp_pairs", 1) and "nsp_accuracy" in validation:  # older runs do not say of how many pairs
         text = f"{validation['nsp_accuracy']:.1%}"
         if "nsp_interval" in validation:
-            low, high = validation["nsp_interval"]
-            text += f" of {validation['nsp_pairs']:,} pairs; 95 % CI {low:.1%}-{high:.1%}"
+            text += f" of {validation['nsp_pairs']:,} pairs; {interval_text(validation['nsp_interval'], '.1%')}"
             text += f" (majority class {validation['nsp_majority_share']:.1%})"
     rows.append((f"{pairs_kind.upper()} accuracy", text))
     return rows

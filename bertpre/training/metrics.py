@@ -11,7 +11,7 @@ from bertpre.data.pairs import IGNORE_INDEX
 
 Batch = Mapping[str, torch.Tensor]
 
-STEPS_WITH_PAIRS = "steps_with_pairs"
+STEPS_WITH_PAIRS, STEPS_WITH_TARGETS = "steps_with_pairs", "steps_with_targets"
 
 
 class Objective(Protocol):
@@ -44,22 +44,25 @@ class PretrainingObjective:
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
         """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's.
 
-        STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label.
+        STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label, and so does
+        STEPS_WITH_TARGETS, to 0 where all tokens are unknown ones.
         """
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
             right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
         kind = "mlm" if "masked_positions" in batch else "clm"
+        # Clamped tensors, since a GPU's value should not be waited for.
+        targets = torch.as_tensor(counts["num_items_in_batch"]).clamp(min=1)
         measured = {
             "loss": outputs.loss.detach(),
             f"{kind}_loss": outputs.mlm_loss.detach(),
-            f"{kind}_accuracy": right_tokens / counts["num_items_in_batch"],
+            f"{kind}_accuracy": right_tokens / targets,
+            STEPS_WITH_TARGETS: (batch["labels"] != IGNORE_INDEX).sum() / targets,
         }
         if self.has_pairs:
             labels = batch["next_sentence_label"]
             right_pairs = (outputs.seq_relationship_logits.argmax(-1) == labels).sum()
             measured["nsp_loss"] = outputs.nsp_loss.detach()
-            # In a small batch no pair may have a label; a clamped tensor, since a GPU's value should not be waited for.
             pairs = torch.as_tensor(counts["num_pairs_in_batch"]).clamp(min=1)
             measured["nsp_accuracy"] = right_pairs / pairs
             measured[STEPS_WITH_PAIRS] = (labels != IGNORE_INDEX).sum() / pairs

@@ -227,7 +227,7 @@ def is_worth_dealing(matrices: list[nn.Parameter]) -> bool:
 class Lamb(ShapeByShape):
     """Adam whose step for each weight has the norm of that weight, times the rate (You et al. 2020, algorithm 2).
 
-    Groups without decay (biases and normalisations) take Adam's step unchanged, as in the authors' code. Steps are
+    Vectors (biases and normalisations) take Adam's step unchanged, as in the authors' code. Steps are
     counted on the device, because only the device knows whether one is skipped.
     """
 
@@ -241,7 +241,7 @@ class Lamb(ShapeByShape):
     def update(self, weights: list[Tensor], group: dict) -> None:
         """Update weights of one shape."""
         directions = self.adam_directions(weights, group)
-        if group["weight_decay"]:
+        if weights[0].ndim > 1:
             torch._foreach_add_(directions, weights, alpha=group["weight_decay"])
             lengths, sizes = (torch.stack(torch._foreach_norm(tensors)) for tensors in (directions, weights))
             trusts = torch.where((lengths > 0) & (sizes > 0), sizes / lengths, 1.0)

@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 
 from bertpre.console import console
-from bertpre.training.metrics import STEPS_WITH_PAIRS, peak_memory_mb
+from bertpre.training.metrics import STEPS_WITH_PAIRS, STEPS_WITH_TARGETS, peak_memory_mb
 from bertpre.training.trackers import MetricsLog
 
 
@@ -170,7 +170,8 @@ class StepLog:
 
 
 def means_of_steps(sums: Mapping[str, float], steps: int) -> dict[str, float]:
-    """Means over the steps; of the pairs over those that had any with a label, and nothing where none had."""
-    with_pairs = sums.get(STEPS_WITH_PAIRS, steps)
-    divisors = {name: with_pairs if name.startswith("nsp") else steps for name in sums if name != STEPS_WITH_PAIRS}
+    """Means over the steps; of pairs and targets over the steps that had any, and nothing where none had."""
+    counted = {"nsp": STEPS_WITH_PAIRS, "mlm": STEPS_WITH_TARGETS, "clm": STEPS_WITH_TARGETS}
+    names = [name for name in sums if name not in counted.values()]
+    divisors = {name: round(sums.get(counted.get(name[:3], ""), steps)) for name in names}  # sums of shares
     return {name: sums[name] / divisor for name, divisor in divisors.items() if divisor}

@@ -25,7 +25,7 @@ from bertpre.training.remedies import Remedies
 from bertpre.training.saving import Saver
 from bertpre.training.schedule import Duration
 from bertpre.training.signals import StopRequest, signal_name
-from bertpre.training.step import Arithmetic, TrainingStep
+from bertpre.training.step import Arithmetic, TrainingStep, lacks_memory
 from bertpre.training.step_log import StepLog
 
 STEPS_AHEAD = 3
@@ -103,7 +103,9 @@ class Trainer:
                     is_over = self.take_step(request.received)
                 except NonFiniteGradient as error:
                     self.roll_back(error)
-                except torch.OutOfMemoryError as error:
+                except RuntimeError as error:
+                    if not lacks_memory(error):
+                        raise
                     raise UserError(
                         f"not enough memory at step {self.progress.step}: {self.remedies.memory}; {first_line(error)}"
                     ) from None

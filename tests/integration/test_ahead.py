@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from bertpre.data.sampler import Example, PairDataset, Position
 from bertpre.data.store import load_shard, write_shard
 
 
-def dataset(folder: Path, kind: str = "nsp", shards: int = 5, documents: int = 20) -> PairDataset:
-    """Shards in files, two to a group: the last group of an epoch is smaller."""
+def dataset(folder: Path, kind: str = "nsp", shards: int = 5, documents: int = 20, repeats: int = 1) -> PairDataset:
+    """Shards in files, two to a group: the last group of an epoch is smaller. `repeats`: of each document, as known."""
     folder.mkdir(exist_ok=True)
     generator = np.random.default_rng(0)
     for number in range(shards):
@@ -27,7 +28,8 @@ def dataset(folder: Path, kind: str = "nsp", shards: int = 5, documents: int = 2
         sentence_lengths = generator.integers(1, 30, document_lengths.sum())
         tokens = generator.integers(5, 300, sentence_lengths.sum()).astype(np.uint16)
         write_shard(folder, f"train-{number}", "train", tokens, sentence_lengths, document_lengths)
-    loaded = [load_shard(folder, f"train-{number}") for number in range(shards)]
+    copies = [(documents // repeats, repeats)] if repeats > 1 else []
+    loaded = [replace(load_shard(folder, f"train-{number}"), copies=copies) for number in range(shards)]
     return PairDataset(loaded, 64, 7, 0.2, 0.4, kind, sep_token_id=3, shards_per_group=2)
 
 
@@ -54,9 +56,9 @@ def children() -> list[int]:
     return [child.pid for child in psutil.Process().children() if "bertpre.data.ahead" in " ".join(child.cmdline())]
 
 
-@pytest.mark.parametrize("kind", ["none", "nsp", "sop"])
-def test_plans_made_ahead_are_the_same(kind: str, tmp_path: Path) -> None:
-    here, ahead = dataset(tmp_path / "a", kind), dataset(tmp_path / "a", kind)
+@pytest.mark.parametrize(("kind", "repeats"), [("none", 1), ("nsp", 1), ("nsp", 10), ("sop", 1)])
+def test_plans_made_ahead_are_the_same(kind: str, repeats: int, tmp_path: Path) -> None:
+    here, ahead = (dataset(tmp_path / "a", kind, repeats=repeats) for _ in range(2))
     groups = [(epoch, group) for epoch in range(2) for group in range(3)]
     groups += [(1, 0), (7, 2), (0, 1)]  # as after a rollback, or in a phase that begins
     with planned_ahead(ahead):

@@ -275,6 +275,7 @@ CASES = {
     "export thesis --to bert": "thesis: is not a run directory",
     "export nowhere --to bert": "nowhere",
     "export prepared --to bert": "prepared has no model: run `bertpre pretrain prepared`",
+    "export prepared --to bert --only classifier": "prepared has no classifier: run `bertpre finetune prepared` first",
     "export run --to bert --output-dir thesis": "thesis exists and is not empty",
     "push run my/own/model": "REPO_ID: 'my/own/model' is not a repository: write OWNER/NAME",
     "push run me/model --only decoder": "--only decoder: choose one of",

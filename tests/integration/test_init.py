@@ -76,12 +76,25 @@ def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> N
     stock_model("bert", len(tokenizer)).save_pretrained(tmp_path / "stock")
     stock_model("bert", len(tokenizer) + 64).save_pretrained(tmp_path / "larger")
     stock_model("bert", len(tokenizer), type_vocab_size=1).save_pretrained(tmp_path / "single")
+    stock_model("bert", len(tokenizer), tie_word_embeddings=False).save_pretrained(tmp_path / "untied")
     mistakes = [
         (tmp_path / "missing", {}, "training.init: there is no folder '.*missing'"),
         (tmp_path / "larger", {}, "this run's tokenizer .*: prepare with tokenizer.path="),
+        (tmp_path / "untied", {}, "cannot be loaded: .*: its decoder has weights of its own"),
         (tmp_path / "stock", {"num_hidden_layers": 3}, "has other sizes: set model.num_hidden_layers=2"),
         (tmp_path / "single", {}, "single knows one segment, and a pair has two: set pairs.kind=none"),
     ]
     for source, sizes, message in mistakes:
         with pytest.raises(UserError, match=message):
             initial_model(recipe_of(tiny_run, source, "bert", **sizes), tokenizer)
+
+
+def test_a_vocabulary_that_was_rounded_up_keeps_its_size(tiny_run: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    stock = stock_model("bert", len(tokenizer) + 24)
+    stock.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    ours = initial_model(recipe_of(tiny_run, tmp_path, "bert"), tokenizer)
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(ids).prediction_logits, stock(ids)[0], rtol=0, atol=1e-5)

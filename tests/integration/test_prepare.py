@@ -82,7 +82,7 @@ def test_wikiextractor_folder_makes_the_bytes_of_its_articles(
     prepare: Prepare, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = write_articles(tmp_path / "wiki", [document.text for document in sample.generate("articles", 60)])
-    texts = [document.text for document in read_documents(str(folder))]
+    texts = list(read_documents(str(folder)))
     assert len(texts) == 60
     rows = write_documents(tmp_path / "rows.jsonl", texts)
     blocks = prepare("blocks", f"corpus.path={folder}", "corpus.split=train", "prepare.workers=2")

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.duplicates import text_digests
-from bertpre.data.formats import WIKI, WikiArticles, recognize
+from bertpre.data.formats import WIKI, read_articles, recognize
 from bertpre.data.parts import CleanOptions, EncodedDocuments, clean_part, cut_into_parts
 from bertpre.data.store import load_shard, write_shard
+from bertpre.data.tables import TextFiles
 from bertpre.data.workspace import Part
 
 texts = st.lists(st.text(max_size=30), max_size=30)
@@ -51,7 +52,7 @@ def test_articles_are_never_cut_however_they_are_divided_into_files_and_parts(
         for path, blocks in zip(paths, files, strict=True):
             path.write_text("".join(blocks), encoding="utf-8")
         assert {recognize(str(path)) for path in paths if path.stat().st_size} == {WIKI}
-        read = [text for batch in WikiArticles(list(map(str, paths))).iter(3) for text in batch["text"]]
+        read = [text for batch in TextFiles(list(map(str, paths)), read_articles).iter(3) for text in batch["text"]]
     if all(title for title, _ in articles):
         assert read == ["\n".join(text).strip() for _, text in articles]
     assert len(read) == len(articles)

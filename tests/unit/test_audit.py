@@ -78,7 +78,7 @@ def test_pairs_without_a_label_are_counted_and_left_out() -> None:
         assert audit(lengths, np.full(4000, only))["pair_lengths_auc"] == 0.5
 
 
-def test_warnings_name_the_keys_that_they_are_given() -> None:
+def test_warnings_name_keys_of_the_recipe() -> None:
     lengths = {"smallest": 1, "5%": 1, "median": 9, "95%": 20, "largest": 30}
     metrics = {
         "documents": 2, "sentences": 2, "tokens": 18, "pairs": 2, "dropped": {"empty": 1}, "vocab_size": 512,
@@ -91,10 +91,10 @@ def test_warnings_name_the_keys_that_they_are_given() -> None:
     }  # fmt: skip
     assert not [line for line in audit_lines(metrics) if line.startswith("warning")]
     worse = {"unknown_share": 0.02, "repeated_line_share": 0.4, "pair_lengths_auc": 0.57, "tokens_in_document": lengths}
-    found = [line for line in audit_lines(metrics | worse, "text", "pairs") if line.startswith("warning: ")]
+    found = [line for line in audit_lines(metrics | worse) if line.startswith("warning: ")]
     assert len(found) == 4
-    assert "set text if" in found[2] and "set pairs=none" in found[2]
+    assert "set corpus.text_unit if" in found[2] and "set pairs.kind=none" in found[2]
     odd = {"unknown_share": 0.002, "unknown_words": {"☃": 7, "x" * 101: 1}, "tokenizer_notes": ["warning: strips"]}
-    found = [line for line in audit_lines(metrics | odd, "text", "pairs") if line.startswith("warning: ")]
+    found = [line for line in audit_lines(metrics | odd) if line.startswith("warning: ")]
     assert found[0] == "warning: strips"
     assert "☃ (7 times)" in found[1] and "character_coverage" in found[1]

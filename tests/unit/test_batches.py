@@ -73,7 +73,7 @@ def test_a_batch_size_that_processes_cannot_share_is_refused(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Accelerator, "num_processes", 3)
-    with pytest.raises(UserError, match="finetune.batch_size is 4: it must be a multiple of micro_batch_size"):
+    with pytest.raises(UserError, match="finetune.batch_size is 4: it must be a multiple of the number of pro"):
         training_batches(tokenizer, 37)
 
 

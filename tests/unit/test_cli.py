@@ -300,6 +300,17 @@ def test_only_mistakes_and_a_full_disk_become_one_message(
             guarded(lambda _, error=error: fail(error))
 
 
+@pytest.mark.parametrize("arguments", [["pretrain", "x"], ["--quiet", "finetune", "x"], ["show", "x"]])
+def test_a_training_starts_the_processes_that_it_was_asked_for(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr("bertpre.launch.start_missing_processes", lambda: called.append("processes"))
+    monkeypatch.setattr(cli, "app", lambda arguments, prog_name: called.append(arguments[-2]))
+    cli.call_app(arguments, "bertpre")
+    assert called == (["show"] if arguments[0] == "show" else ["processes", arguments[-2]])
+
+
 def test_the_main_process_reports_a_mistake_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,8 +321,8 @@ def test_the_main_process_reports_a_mistake_first(
     def mistake(arguments: list[str]) -> None:
         raise UserError("wrong")
 
-    for rank, expected in (("0", []), ("1", [cli.SECONDS_FOR_MAIN_PROCESS])):
-        monkeypatch.setenv("RANK", rank)
+    for rank, size, expected in (("0", "2", []), ("1", "1", []), ("1", "2", [cli.SECONDS_FOR_MAIN_PROCESS])):
+        monkeypatch.setenv("RANK", rank), monkeypatch.setenv("WORLD_SIZE", size)
         with pytest.raises(SystemExit):
             guarded(mistake)
         assert waited == expected

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
-from bertpre.data.corpus import KNOWN_ENDINGS, Document, open_table, read_documents
+from bertpre.data.corpus import KNOWN_ENDINGS, open_table, read_documents
 from bertpre.data.formats import advised_unit
 from bertpre.data.sentences import split_sentences
 from bertpre.data.tables import CsvFiles
@@ -49,15 +49,14 @@ def mistake(path: Path | str, **options: object) -> str:
 @pytest.mark.parametrize("suffix", KNOWN_ENDINGS)
 def test_a_file_of_any_kind_gives_the_same_documents(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"corpus{suffix}")
-    expected = [Document(f"train/{number}", text) for number, text in enumerate(TABLE["text"])]
-    assert list(read_documents(path)) == expected
+    assert list(read_documents(path)) == TABLE["text"].tolist()
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".txt"])
 def test_a_compressed_file_is_read(suffix: str, tmp_path: Path) -> None:
     plain = Path(write(tmp_path / f"corpus{suffix}"))
     (tmp_path / f"other{suffix}.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    texts = [document.text for document in read_documents(str(tmp_path / f"other{suffix}.gz"))]
+    texts = list(read_documents(str(tmp_path / f"other{suffix}.gz")))
     assert texts == TABLE["text"].tolist()
 
 
@@ -65,7 +64,7 @@ def test_zstandard_is_read_if_its_library_is_installed(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     file = tmp_path / "corpus.jsonl.zst"
     file.write_bytes(zstandard.compress(Path(write(tmp_path / "corpus.jsonl")).read_bytes()))
-    assert [document.text for document in read_documents(str(file))] == TABLE["text"].tolist()
+    assert list(read_documents(str(file))) == TABLE["text"].tolist()
 
 
 @pytest.mark.parametrize(("ending", "unit"), [("txt", "line"), ("txt", "paragraph"), ("md", "line"), ("csv", "line")])
@@ -97,17 +96,17 @@ def test_a_zstandard_file_that_is_cut_off_or_damaged_is_refused(ending: str, uni
 )
 def test_a_text_file_is_split_into_lines_paragraphs_or_not_at_all(unit: str, texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\nTwo.\n\nThree.\n\n\nFour.\n")
-    read = [document.text for document in read_documents(str(tmp_path / "a.txt"), text_unit=unit)]
+    read = list(read_documents(str(tmp_path / "a.txt"), text_unit=unit))
     assert [text.strip() for text in read if text.strip()] == [text.strip() for text in texts if text.strip()]
     in_folder = read_documents(str(tmp_path), text_unit=unit)
-    assert [document.text for document in in_folder] == read
+    assert list(in_folder) == read
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv", ".tsv"])
 def test_the_unit_of_text_files_does_not_concern_others(suffix: str, tmp_path: Path) -> None:
     write(tmp_path / f"train{suffix}")
     read = read_documents(str(tmp_path), text_unit="document")
-    assert [document.text for document in read] == TABLE["text"].tolist()
+    assert list(read) == TABLE["text"].tolist()
 
 
 def test_one_json_array_is_read_as_json_lines_are(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_one_json_array_is_read_as_json_lines_are(tmp_path: Path) -> None:
         json.dumps([{"text": "one", "id": 1}, {"text": "two"}, {"other": 3}], indent=1)
     )
     for place in (tmp_path, tmp_path / "train.json"):
-        assert [document.text for document in read_documents(str(place))] == ["one", "two", ""]
+        assert list(read_documents(str(place))) == ["one", "two", ""]
 
 
 def test_a_folder_of_json_lines_keeps_the_classes_of_its_readme(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_a_folder_of_json_lines_keeps_the_classes_of_its_readme(tmp_path: Path) 
     (tmp_path / "README.md").write_text(f"---\n{head}\n---\n")
     assert open_table(str(tmp_path), None, "train", "finetune").class_names("label") == ["bad", "good"]
     (tmp_path / "train.jsonl").write_text('{"text": "2020-01-01", "label": 1}\n')
-    assert [document.text for document in read_documents(str(tmp_path))] == ["2020-01-01"]
+    assert list(read_documents(str(tmp_path))) == ["2020-01-01"]
 
 
 def test_a_json_file_without_the_column_is_refused(tmp_path: Path) -> None:
@@ -140,7 +139,7 @@ def test_a_pattern_gives_its_files_in_order(tmp_path: Path) -> None:
         (tmp_path / f"{number:02d}").mkdir()
         write(tmp_path / f"{number:02d}" / "part.jsonl", pd.DataFrame({"text": [f"text {number}"]}))
     read = read_documents(str(tmp_path / "**" / "*.jsonl"))
-    assert [document.text for document in read] == ["text 1", "text 2", "text 10"]
+    assert list(read) == ["text 1", "text 2", "text 10"]
 
 
 def test_a_pattern_must_match_files_of_one_kind(tmp_path: Path) -> None:
@@ -157,19 +156,18 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
 
 def test_a_very_long_line_is_one_document(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("word " * 5_000_000 + "\nshort")
-    assert [len(document.text) for document in read_documents(str(tmp_path / "long.txt"))] == [25_000_000, 5]
+    assert [len(text) for text in read_documents(str(tmp_path / "long.txt"))] == [25_000_000, 5]
 
 
 def test_columns_may_have_other_names_and_order(tmp_path: Path) -> None:
     table = pd.DataFrame({"stars": [3], "body": ["a text"], "title": ["x"]})
     path = write(tmp_path / "corpus.parquet", table)
-    documents = list(read_documents(path, text_column="body"))
-    assert documents == [Document("train/0", "a text")]
+    assert list(read_documents(path, text_column="body")) == ["a text"]
 
 
 def test_a_missing_text_is_an_empty_document(tmp_path: Path) -> None:
     path = write(tmp_path / "corpus.jsonl", pd.DataFrame({"text": ["one", None]}))
-    assert [document.text for document in read_documents(path)] == ["one", ""]
+    assert list(read_documents(path)) == ["one", ""]
 
 
 @pytest.fixture
@@ -181,20 +179,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_splits_of_a_folder_are_joined_by_plus(folder: Path) -> None:
-    ids = [document.id for document in read_documents(str(folder), split="test+train")]
-    assert ids == ["test/0", "train/0", "train/1", "train/2"]
+    texts = TABLE["text"].tolist()
+    assert list(read_documents(str(folder), split="test+train")) == texts[:1] + texts
 
 
 def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:
-    ids = [document.id for document in read_documents(str(folder), split="train+test", limit=2)]
-    assert ids == ["train/0", "train/1", "test/0"]
+    texts = TABLE["text"].tolist()
+    assert list(read_documents(str(folder), split="train+test", limit=2)) == texts[:2] + texts[:1]
+    assert mistake(folder, split="train[:50%]").endswith("; files have no slices: set corpus.limit")
 
 
 @pytest.mark.parametrize("split", sample.SPLITS)
 def test_the_sample_is_a_corpus(split: str) -> None:
     read = list(itertools.islice(read_documents("sample", split=split), 3))
     made = list(sample.generate(split, 3))
-    assert [document.text for document in read] == [item.text for item in made]
+    assert list(read) == [item.text for item in made]
 
 
 def test_a_folder_with_files_of_no_split_is_refused(tmp_path: Path) -> None:
@@ -225,7 +224,7 @@ def test_files_of_other_kinds_in_a_folder_are_named(tmp_path: Path, caplog: pyte
 
 def test_an_ending_in_capitals_is_known(tmp_path: Path) -> None:
     (tmp_path / "A.CSV").write_bytes(Path(write(tmp_path / "other" / "a.csv")).read_bytes())
-    assert [each.text for each in read_documents(str(tmp_path / "A.CSV"))] == TABLE["text"].tolist()
+    assert list(read_documents(str(tmp_path / "A.CSV"))) == TABLE["text"].tolist()
     write(tmp_path / "notes" / "a.txt")
     (tmp_path / "notes" / "b.TXT").write_text("A text.")
     assert "1 of the 2 files" in mistake(tmp_path / "notes")
@@ -249,7 +248,7 @@ def test_a_csv_file_without_the_column_is_named(tmp_path: Path) -> None:
 
 def test_lines_of_white_space_separate_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\ufeffa one\na two\n \nb one\n\t\nc\n\n\nd", encoding="utf-8")
-    texts = [each.text for each in read_documents(str(tmp_path / "a.txt"), text_unit="paragraph")]
+    texts = list(read_documents(str(tmp_path / "a.txt"), text_unit="paragraph"))
     assert texts == ["a one\na two", "b one", "c", "d"]
 
 
@@ -257,7 +256,7 @@ def test_documents_stream(tmp_path: Path) -> None:
     line = json.dumps({"text": "word " * 200})
     (tmp_path / "a.jsonl").write_text(f"{line}\n" * 30_000 + "{broken")  # 30 MB
     documents = read_documents(str(tmp_path / "a.jsonl"))
-    assert next(documents).text == "word " * 200
+    assert next(documents) == "word " * 200
     with pytest.raises(UserError, match="cannot be read"):
         list(documents)
 
@@ -366,8 +365,8 @@ def test_parquet_is_read_one_row_group_at_a_time(tmp_path: Path) -> None:
     texts = [random.Random(number).randbytes(10_000).hex() for number in range(2000)]  # 40 MB in groups of 200 kB
     write_parquet(tmp_path / "train.parquet", texts)
     before, held, seen = pa.total_allocated_bytes(), 0, []
-    for document in read_documents(str(tmp_path)):
-        seen.append(document.text)
+    for text in read_documents(str(tmp_path)):
+        seen.append(text)
         held = max(held, pa.total_allocated_bytes() - before)
     assert seen == texts
     assert 0 < held < 4_000_000
@@ -416,7 +415,7 @@ def test_wikiextractor_output_is_read_by_content(
     for name, some in (("AA/wiki_00", items[:2]), ("AA/wiki_01", items[2:3]), ("AB/wiki_00", items[3:])):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / (name + compression)).write_bytes(compress(write_articles(dict(some))))
-    read = [[text.strip() for _, text in rows_of(path)] for path in (tmp_path, f"{tmp_path}/**/wiki_*")]
+    read = [[text.strip() for text in rows_of(path)] for path in (tmp_path, f"{tmp_path}/**/wiki_*")]
     assert read == [list(ARTICLES.values())] * 2
     kind = "articles of WikiExtractor" if write_articles is wiki_blocks else "JSON lines"
     assert caplog.messages == [
@@ -424,14 +423,14 @@ def test_wikiextractor_output_is_read_by_content(
     ]
 
 
-def rows_of(path: Path | str, **options: str) -> list[tuple[str, str]]:
-    return [(document.id, document.text) for document in read_documents(str(path), **options)]
+def rows_of(path: Path | str, **options: str) -> list[str]:
+    return list(read_documents(str(path), **options))
 
 
 def test_articles_in_a_text_file_are_recognized_too(tmp_path: Path) -> None:
     (tmp_path / "wiki.txt").write_bytes(b"\xef\xbb\xbf" + wiki_blocks(ARTICLES).replace(b"\n", b"\r\n"))
     for path in (tmp_path, tmp_path / "wiki.txt"):
-        assert [text.strip() for _, text in rows_of(path, text_unit="paragraph")] == list(ARTICLES.values())
+        assert [text.strip() for text in rows_of(path, text_unit="paragraph")] == list(ARTICLES.values())
 
 
 def test_files_without_a_known_ending_are_read_by_content(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -439,8 +438,8 @@ def test_files_without_a_known_ending_are_read_by_content(tmp_path: Path, caplog
     (tmp_path / "Film [1999]").write_text("Three.\n")
     (tmp_path / "_EMPTY").write_text("")
     (tmp_path / "README.md").write_text("no data")
-    assert sorted(text for _, text in rows_of(tmp_path)) == ["One.", "Three.", "Two."]
-    assert rows_of(tmp_path / "notes.md", text_unit="document") == [("train/0", "One.\nTwo.\n")]
+    assert sorted(rows_of(tmp_path)) == ["One.", "Three.", "Two."]
+    assert rows_of(tmp_path / "notes.md", text_unit="document") == ["One.\nTwo.\n"]
     assert f"corpus: {tmp_path} is read as text, which its content shows" in caplog.messages
     (tmp_path / "rows").write_text('{"text": "Four."}\n')
     assert "files of several kinds (.jsonl, .txt)" in mistake(tmp_path)
@@ -452,7 +451,7 @@ def test_splits_are_read_in_names_without_an_ending_too(tmp_path: Path) -> None:
     for name in ("train/a", "test/b"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(f"{name}\n")
-    assert rows_of(tmp_path, split="test+train") == [("test/0", "test/b"), ("train/0", "train/a")]
+    assert rows_of(tmp_path, split="test+train") == ["test/b", "train/a"]
     assert "corpus.split: " in mistake(tmp_path, split="dev") and "it has train, test" in mistake(tmp_path, split="dev")
     (tmp_path / "other").write_text("text")
     assert "1 of the 3 files" in mistake(tmp_path)

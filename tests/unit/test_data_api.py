@@ -83,6 +83,8 @@ def test_texts_from_files_patterns_rows_and_strings(tmp_path: Path) -> None:
     for source, message in ((["a", 3], "row 1 holds int, not text"), (tmp_path / "c.csv", "source: .*c.csv")):
         with pytest.raises(bertpre.UserError, match=message):
             list(read_texts(source))  # type: ignore[arg-type]
+    with pytest.raises(bertpre.UserError, match="^split: .*a.txt is a single file"):
+        list(read_texts(tmp_path / "a.txt", split="test"))
 
 
 def test_texts_of_the_folder_one_is_in_and_after_a_byte_order_mark(

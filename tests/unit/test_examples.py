@@ -126,6 +126,19 @@ def test_the_recipe_may_reorder_the_datasets_names(tmp_path: Path) -> None:
         read_examples(Finetune(path=path, label_names=["one", "two"]), "train")
 
 
+def test_a_configuration_is_that_of_its_dataset_alone(tmp_path: Path) -> None:
+    several, plain = tmp_path / "several", tmp_path / "plain"
+    names = ("one", "two")
+    for place in (*(several / name for name in names), plain):
+        place.mkdir(parents=True)
+        write_rows(place / "train.csv", [{"text": place.name, "label": number} for number in range(2)])
+    listed = [f"- {{config_name: {name}, data_files: {name}/train.csv}}" for name in names]
+    (several / "README.md").write_text("\n".join(["---", "configs:", *listed, "---"]))
+    settings = Finetune(path=str(several), name="two")
+    assert read_examples(settings, "train").texts == ["two", "two"]
+    assert read_examples(settings, "train", path=str(plain)).texts == ["plain", "plain"]
+
+
 def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Path) -> None:
     rows = [{"text": "t", "label": row} for row in ([0, 1], [1, 0])]
     read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")

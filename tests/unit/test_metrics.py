@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from bertpre.training.metrics import STEPS_WITH_PAIRS, PretrainingObjective
+from bertpre.training.metrics import STEPS_WITH_PAIRS, STEPS_WITH_TARGETS, PretrainingObjective
 from bertpre.training.step_log import means_of_steps
 
 
@@ -29,6 +29,15 @@ def test_a_line_counts_pairs_in_the_steps_that_have_any_with_a_label() -> None:
     assert means_of_steps({"loss": 3.0}, 3) == {"loss": 1.0}
 
 
+def test_a_step_of_unknown_tokens_alone_is_no_part_of_the_means() -> None:
+    empty = {"labels": torch.tensor([[-100]]), "masked_positions": torch.tensor([[0]])}
+    outputs = SimpleNamespace(loss=torch.tensor(0.0), mlm_loss=torch.tensor(0.0), prediction_logits=torch.ones(1, 1, 7))
+    measured = PretrainingObjective(has_pairs=False).measure(outputs, empty, {"num_items_in_batch": 0})
+    assert set(map(float, measured.values())) == {0.0}
+    sums = {"loss": 6.0, "mlm_loss": 6.0, "mlm_accuracy": 1.0, STEPS_WITH_TARGETS: 1.9999998}
+    assert means_of_steps(sums, 3) == {"loss": 2.0, "mlm_loss": 3.0, "mlm_accuracy": 0.5}
+
+
 def test_where_no_pair_has_a_label_nothing_is_said_of_pairs() -> None:
     sums = {"loss": 9.0, "mlm_loss": 8.0, "mlm_accuracy": 1.0, "nsp_loss": 1.0, "nsp_accuracy": 2.0}
     means = PretrainingObjective().means(sums, {"num_items_in_batch": 4, "num_pairs_in_batch": 2})
@@ -44,7 +53,7 @@ def test_without_pairs_only_masked_tokens_are_measured() -> None:
     counts = objective.counts(batch)
     assert counts == {"num_items_in_batch": 4}
     measured = objective.measure(outputs, batch, counts)
-    assert tuple(measured) == objective.metric_names and measured["mlm_accuracy"] == 0.5
+    assert tuple(measured) == (*objective.metric_names, STEPS_WITH_TARGETS) and measured["mlm_accuracy"] == 0.5
     assert objective.means({"loss": 8.0, "mlm_loss": 8.0, "mlm_accuracy": 2.0}, counts) == {
         "loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.5
     }  # fmt: skip

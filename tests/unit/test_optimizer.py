@@ -141,24 +141,25 @@ def test_masters_keep_steps_that_bf16_would_round_away() -> None:
     assert working.model.weight.grad is None
 
 
-def test_lamb_follows_the_papers_algorithm() -> None:
+@pytest.mark.parametrize("weight_decay", [0.1, 0.0])
+def test_lamb_follows_the_papers_algorithm(weight_decay: float) -> None:
     generator = torch.Generator().manual_seed(0)
     start, bias = torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)
     gradients = [(torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)) for _ in range(3)]
     weight, offset = nn.Parameter(start.clone()), nn.Parameter(bias.clone())
-    groups = [{"params": [weight], "weight_decay": 0.1}, {"params": [offset], "weight_decay": 0.0}]
+    groups = [{"params": [weight], "weight_decay": weight_decay}, {"params": [offset], "weight_decay": 0.0}]
     lamb = Lamb(groups, lr=0.01, betas=(0.9, 0.99), eps=1e-6)
     for weight.grad, offset.grad in gradients:
         lamb.step()
     expected = {"weight": start.double(), "offset": bias.double()}
-    for place, (name, decay) in enumerate((("weight", 0.1), ("offset", 0.0))):
+    for place, (name, decay) in enumerate((("weight", weight_decay), ("offset", 0.0))):
         value, mean, square = expected[name], 0.0, 0.0
         for count, pair in enumerate(gradients, start=1):
             gradient = pair[place].double()
             mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
             ratio = (mean / (1 - 0.9**count)) / ((square / (1 - 0.99**count)).sqrt() + 1e-6)
             update = ratio + decay * value
-            trust = value.norm() / update.norm() if decay else 1.0
+            trust = value.norm() / update.norm() if name == "weight" else 1.0
             value = value - 0.01 * trust * update
         expected[name] = value
     torch.testing.assert_close(weight.data.double(), expected["weight"], rtol=1e-5, atol=1e-6)

@@ -9,11 +9,12 @@ import pytest
 import torch
 from accelerate import Accelerator, DistributedType
 
+from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import PairDataset, Position
 from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
-from bertpre.pretraining.batches import PretrainingData, filled_share
+from bertpre.pretraining.batches import PretrainingData, cut_padding, filled_share
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import load_recipe
 from bertpre.training.micro_batches import rows_of_similar_length
@@ -50,6 +51,11 @@ def test_the_mask_rate_falls_linearly(tiny_run: Path) -> None:
 def test_a_new_phase_has_its_own_length_and_begins_a_new_epoch(tiny_run: Path) -> None:
     data = data_of(tiny_run)  # shares 0.7 and 0.3, lengths 32 and 48
     assert [data.phase_at(share) for share in (0.0, 0.69, 0.7, 1.0, 1.2)] == [0, 0, 1, 1, 1]
+    rounded = data_of(
+        tiny_run,
+        "training.phases=[{share: 0.1, max_length: 32}, {share: 0.2, max_length: 32}, {share: 0.7, max_length: 48}]",
+    )  # 0.1 + 0.2 is more than 0.3
+    assert [rounded.phase_at(share) for share in (0.09, 0.1, 0.29, 0.3)] == [0, 1, 1, 2]
     step = data(Position(phase=0, epoch=2, offset=5), 0.7)
     assert step.micro_batches[0]["input_ids"].shape == (8, 48)
     assert step.after == Position(phase=1, epoch=3, offset=8)  # epoch 2's examples were partly seen
@@ -141,6 +147,15 @@ def test_only_rows_of_much_padding_are_sorted_and_only_on_a_cpu(tiny_run: Path) 
     assert data_of(tiny_run, *LONG_ROWS).phases[0].sorts
     assert not data_of(tiny_run, *LONG_ROWS, "pairs.kind=none").phases[0].sorts
     assert not data_of(tiny_run, *LONG_ROWS, "training.precision=fp32", accelerator=gpu).phases[0].sorts
+
+
+def test_sorted_rows_without_a_target_or_without_padding_are_batches_too(tiny_run: Path) -> None:
+    data = data_of(tiny_run, *LONG_ROWS)
+    batch = replace(data.phases[0], sorts=False).first(2)
+    batch["labels"] = torch.full_like(batch["labels"], IGNORE_INDEX)
+    assert cut_padding(batch)["labels"].shape == (2, 1)
+    data.held_out.has_padding = False  # as where no held-out row is short
+    assert all("attention_mask" not in batch for batch in data.validation_batches())
 
 
 def test_the_filled_share_is_that_of_the_attention_mask(tiny_run: Path) -> None:

@@ -44,6 +44,9 @@ def test_held_out_texts_are_left_out(tmp_path: Path) -> None:
     training = read_examples(settings, "train").subset([0, 1])
     with pytest.raises(UserError, match=r"every text of .*other.jsonl \(split train\) is labelled or held out"):
         read_unlabelled(settings, [training])
+    missing = settings_with(tmp_path, ["dull two"], held_out="./none.csv")
+    with pytest.raises(UserError, match="^finetune.unlabelled.held_out: './none.csv' is neither"):
+        read_unlabelled(missing, [training])
 
 
 def test_texts_set_aside_for_the_test_are_left_out(tmp_path: Path) -> None:

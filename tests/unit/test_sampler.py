@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bertpre.data.masking import MaskingCollator
-from bertpre.data.sampler import Example, PairDataset, Position, in_batches
+from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
 from bertpre.data.store import Shard
 from bertpre.data.tokenizer import SPECIAL_TOKENS
+from bertpre.errors import UserError
 
 
 def shard(first: int, documents: int = 6) -> Shard:
@@ -150,3 +151,13 @@ def test_batches_are_consecutive(count: int, sizes: list[int]) -> None:
     batches = list(in_batches(examples, 3))
     assert [len(batch) for batch in batches] == sizes
     assert [example for batch in batches for example in batch] == examples
+
+
+def test_processes_share_a_batch_evenly_or_the_sum_is_said() -> None:
+    assert micro_batch_size(12, "auto", 4, "the_key") == 3
+    assert micro_batch_size(12, 3, 2, "the_key") == 3
+    for size in (2, 10):
+        with pytest.raises(UserError, match=rf"the_key is {size}: it must be a multiple of the number of .* \(4\)$"):
+            micro_batch_size(size, "auto", 4, "the_key")
+    with pytest.raises(UserError, match=r"multiple of micro_batch_size \(5\) times the number of processes \(2\)"):
+        micro_batch_size(12, 5, 2, "the_key")

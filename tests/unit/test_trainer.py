@@ -218,7 +218,7 @@ def test_the_micro_batch_is_as_given_or_as_large_as_the_global_batch_allows(
 
 @pytest.mark.parametrize(("batch", "micro", "processes"), [(8, 3, 1), (8, "auto", 3), (2, "auto", 4), (8, 8, 2)])
 def test_a_batch_that_cannot_be_cut_evenly_is_refused(batch: int, micro: int | str, processes: int) -> None:
-    with pytest.raises(UserError, match="global_batch_size is .* must be a multiple of micro_batch_size"):
+    with pytest.raises(UserError, match="global_batch_size is .* must be a multiple of (micro|the number)"):
         micro_batch_size(batch, micro, processes, "training.global_batch_size")
 
 
@@ -288,10 +288,23 @@ def test_tokens_can_end_a_training_and_a_phase_can_have_its_own_batch(tiny_run: 
 
 
 class TooLarge(ToyModel):
-    """Runs out of memory in its first forward pass."""
+    """Runs out of memory after some forward passes."""
+
+    passes = 0
 
     def forward(self, **batch: torch.Tensor) -> ToyOutput:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        if self.passes == 0:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        self.passes -= 1
+        return super().forward(**batch)
+
+
+def test_a_step_that_does_not_fit_in_memory_is_one_message(tmp_path: Path) -> None:
+    model = TooLarge()
+    trainer = toy_trainer(tmp_path, model=model, remedies=Remedies(memory="lower the_key"))
+    model.passes = 4
+    with pytest.raises(UserError, match="^not enough memory at step [1-9].*: lower the_key; DefaultCPU"):
+        trainer.train()
 
 
 def test_a_batch_that_does_not_fit_in_memory_is_reported_before_the_first_step(tmp_path: Path) -> None:
