@@ -391,6 +391,9 @@ def guarded(call: Callable[[list[str]], object]) -> None:
     try:
         call(sys.argv[1:])
     except Exception as error:
+        if isinstance(error, UnicodeEncodeError) and error.encoding == getattr(sys.stdout, "encoding", None) != "utf-8":
+            letter = ascii(error.object[error.start])
+            error = UserError(f"the output cannot show {letter} in {error.encoding}: set PYTHONIOENCODING=utf-8")
         is_full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (is_full or isinstance(error, UserError)):
             raise

@@ -102,6 +102,30 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, whose content lies in `folder`, which is missing or empty, at the end.
+
+    It is in `folder`, where that exists, which may be another disk, else beside it. A failure leaves `folder` as it
+    was. Raises UserError where another process has filled it meanwhile.
+    """
+    exists = folder.is_dir()
+    partial = (folder if exists else folder.parent) / f".{folder.name}.{uuid.uuid4().hex[:8]}.partial"
+    partial.mkdir()
+    try:
+        yield partial
+        there = [file for file in folder.iterdir() if not file.name.startswith(f".{folder.name}.")] if exists else []
+        if there or (folder.exists() and not exists):
+            raise UserError(f"{folder}: another process has written it meanwhile; nothing in it was changed")
+        if exists:
+            for file in partial.iterdir():
+                file.rename(folder / file.name)
+        else:
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: int | None) -> None:
     """Save a tokenizer that cuts texts at `longest` tokens at most, with a `vocab.txt` for older tools.
 

@@ -1,14 +1,13 @@
 """Start the processes that `accelerate launch` was asked for but does not start on CPUs."""
 
-import ctypes
 import logging
 import os
 import re
-import signal
 import sys
 from pathlib import Path
 
 from bertpre.console import SIZES
+from bertpre.data.workers import follow
 from bertpre.errors import UserError
 
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch")
@@ -46,16 +45,6 @@ def start_missing_processes() -> None:
     if processes > 1:
         run_processes(processes, module)
         sys.exit(0)
-
-
-def follow(parent: int) -> None:
-    """Have SIGTERM sent to this process when its parent ends, so that it saves and ends too; only Linux can do this."""
-    if sys.platform != "linux":
-        return
-    pr_set_pdeathsig = 1  # sys/prctl.h
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGTERM))
-    if os.getppid() != parent:  # it has ended already
-        signal.raise_signal(signal.SIGTERM)
 
 
 def running_module() -> str | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bertpre.errors import UserError, reason
-from bertpre.files import make_folder, replaced_folder
+from bertpre.files import make_folder, new_folder
 from bertpre.model.export import FORMATS, export_run
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
@@ -27,7 +27,7 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     folder = Path(output_dir).absolute() if output_dir else run / f"export-{to}"  # "." has no name
     check_writable(folder)
     quiet_transformers()
-    with replaced_folder(folder) as written:
+    with new_folder(folder) as written:
         difference = export_run(run, to, written)
         write_card(written, recipe, read_results(run), read_manifest(run), read_metrics(run), folder.name)
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")

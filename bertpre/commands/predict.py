@@ -121,7 +121,7 @@ def read_lines(file: str | None) -> Iterator[str]:
     """The lines of a file, or of standard input."""
     place = "standard input" if file is None else f"--file: {file}"
     try:
-        with nullcontext(sys.stdin) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
+        with nullcontext(sys.stdin or ()) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
             yield from (line.removeprefix("\ufeff").rstrip("\n") for line in stream)
     except (OSError, UnicodeDecodeError, *DAMAGED) as error:
         raise UserError(f"{place} cannot be read as text: {unreadable(error)}") from None

@@ -63,8 +63,13 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     if accelerator.is_main_process:
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
     on_gpu = accelerator.device.type == "cuda"  # a CPU's steps take longer than planning holds them up
-    with data.planned_ahead() if on_gpu else nullcontext():
-        validation = trainer.train()
+    try:
+        with data.planned_ahead() if on_gpu else nullcontext():
+            validation = trainer.train()
+    except BaseException:
+        if pushing is not None:
+            pushing.stop()
+        raise
     trainer.log.output.close()
     if pushing is not None:
         pushing.end(PUSH_SECONDS)

@@ -1,11 +1,15 @@
 """`bertpre push`: a run's models, card, recipe and results on the Hugging Face Hub."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
+
+from safetensors import SafetensorError
 
 from bertpre.console import console
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line, is_disk_full
 from bertpre.hub.folder import write_checkpoint, write_run
 from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
 from bertpre.model.export import FORMATS, PARTS
@@ -43,16 +47,14 @@ def push(
     run, _ = load_run(run_dir)
     quiet_transformers()
     target = Target(repo_id, revision, private, commit_message, create_pr, overwrite_card)
-    with TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "run"
+    with temporary_folder("run") as folder:
         write_run(run, folder, repo_id, to, only, license, revision)
         push_folder(folder, target)
     for checkpoint in list_checkpoints(run / "checkpoints") if checkpoints else []:
-        with TemporaryDirectory() as temporary:
-            folder, branch = Path(temporary) / "checkpoint", checkpoint.name
+        with temporary_folder("checkpoint") as folder:
             write_checkpoint(checkpoint, run, folder, repo_id, to, license)
-            message = f"{commit_message}, {branch}"
-            push_folder(folder, replace(target, revision=branch, commit_message=message))
+            message = f"{commit_message}, {checkpoint.name}"
+            push_folder(folder, replace(target, revision=checkpoint.name, commit_message=message))
     if license == "unknown":
         console.show("push: its card says `license: unknown`: set it with --license, e.g. --license mit")
 
@@ -64,9 +66,9 @@ def push_result(recipe: Recipe) -> None:
         return
     try:
         push(recipe.output_dir, settings.repo_id, private=settings.private, license=settings.license)
-    except UserError as error:
+    except (UserError, OSError, RuntimeError, SafetensorError) as error:
         again = f"bertpre push {recipe.output_dir} {settings.repo_id}"
-        console.show(f"push: failed: {error}. The run is whole; push it later with `{again}`")
+        console.show(f"push: failed: {first_line(error)}. The run is whole; push it later with `{again}`")
 
 
 def refuse_bad_options(
@@ -92,6 +94,21 @@ def refuse_bad_options(
         raise UserError(
             "--checkpoints: checkpoints are for further training and are not pushed as ONNX; leave --to out"
         )
+
+
+@contextmanager
+def temporary_folder(name: str) -> Iterator[Path]:
+    """A place for a folder that is uploaded; raises UserError, which names the disk, where that is full."""
+    try:
+        with TemporaryDirectory() as temporary:
+            yield Path(temporary) / name
+    except (OSError, SafetensorError) as error:
+        if not is_disk_full(error):
+            raise
+        raise UserError(
+            f"the disk of {gettempdir()}, where the upload is prepared, is full: make room, or set TMPDIR to a folder "
+            "on another disk"
+        ) from None
 
 
 def push_folder(folder: Path, target: Target) -> None:

@@ -1,6 +1,8 @@
 """`bertpre report`: write the report of finished runs again, and several runs side by side."""
 
-from bertpre.errors import UserError, reason
+from pathlib import Path
+
+from bertpre.errors import UserError, is_disk_full, reason
 from bertpre.reporting.comparison import write_comparison
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import load_run, read_results
@@ -21,5 +23,8 @@ def report(run_dirs: list[str]) -> None:
             print(f"report: {write_report(folder, recipe)}")
         if len(runs) > 1:
             print(f"comparison: {write_comparison(runs)}")
-    except PermissionError as error:
-        raise UserError(f"{error.filename}: {reason(error)}; copy the run to a folder of your own") from None
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        place = Path(error.filename or runs[0][0]).parent
+        raise UserError(f"{place}: cannot be written: {reason(error)}; copy the run to a folder of your own") from None

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ def map_locally(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]
         yield from (function(*call) for call in calls)
         return
     # Not forked: the copy of a process that has threads may hang.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=use_one_thread) as pool:
+    spawn, parent = get_context("spawn"), (os.getpid(),)
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=parent) as pool:
         in_flight = deque(pool.submit(function, *call) for call in islice(calls, 2 * workers))
         while in_flight:
             yield in_flight.popleft().result()
@@ -92,3 +94,19 @@ def release_memory() -> None:
 def use_one_thread() -> None:
     """Keep this worker on one core: there is a worker for each."""
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+
+
+def start_worker(parent: int) -> None:
+    """What a worker process does first; without its parent, which may be killed, it ends."""
+    follow(parent)
+    use_one_thread()
+
+
+def follow(parent: int) -> None:
+    """Have SIGTERM sent to this process when its parent ends, so that it ends too; only Linux can do this."""
+    if sys.platform != "linux":
+        return
+    pr_set_pdeathsig = 1  # sys/prctl.h
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGTERM))
+    if os.getppid() != parent:  # it has ended already
+        signal.raise_signal(signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Pushing while a model trains: a process of its own uploads, and the training never waits for it or fails with it.
 
-`python -m bertpre.hub.background MODEL RUN_DIR STEP` uploads the encoder in the folder MODEL as the recipe's `hub`
-section says.
+`python -m bertpre.hub.background MODEL RUN_DIR STEP PARENT` uploads the encoder in the folder MODEL as the recipe's
+`hub` section says. It ends with the process PARENT.
 """
 
 import os
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from bertpre.console import SET_BY_TORCHRUN, console
+from bertpre.data.workers import follow
 from bertpre.errors import UserError, first_line
 from bertpre.model.folders import save_model
 from bertpre.training.sharding import gather_each
@@ -77,10 +78,19 @@ class BackgroundPush:
     def start(self, step: int) -> None:
         """Start the process that uploads; it must not take part in the training's group of processes."""
         command = [sys.executable, "-m", "bertpre.hub.background", str(self.model), str(self.run), str(step)]
+        command.append(str(os.getpid()))
         environment = {key: value for key, value in os.environ.items() if key not in SET_BY_TORCHRUN}
         environment |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+    def stop(self) -> None:
+        """Stop the running push, if any: the training ends early, and one that resumes it pushes newer weights."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            shutil.rmtree(self.model, ignore_errors=True)
 
     def end(self, seconds: float | None = None) -> None:
         """Wait for the running push, if any, for at most `seconds`, and report a failure."""
@@ -100,8 +110,9 @@ class BackgroundPush:
             console.say(lines[0])
 
 
-def main(model: str, run_dir: str, step: str) -> None:
+def main(model: str, run_dir: str, step: str, parent: str) -> None:
     """Upload the encoder; exits with status 1 and one line where that fails."""
+    follow(int(parent))
     os.nice(NICENESS)
     from bertpre.hub.folder import write_encoder
     from bertpre.hub.upload import Target, upload

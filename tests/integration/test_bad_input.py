@@ -1,5 +1,6 @@
 """A user's mistake is one message that names the key or the file, exit status 2, and nothing lost."""
 
+import errno
 import gzip
 import os
 import re
@@ -275,11 +276,11 @@ CASES = {
     "export thesis --to bert": "thesis: is not a run directory",
     "export nowhere --to bert": "nowhere",
     "export prepared --to bert": "prepared has no model: run `bertpre pretrain prepared`",
-    "export prepared --to bert --only classifier": "prepared has no classifier: run `bertpre finetune prepared` first",
     "export run --to bert --output-dir thesis": "thesis exists and is not empty",
     "push run my/own/model": "REPO_ID: 'my/own/model' is not a repository: write OWNER/NAME",
     "push run me/model --only decoder": "--only decoder: choose one of",
     "push nowhere me/model": "nowhere",
+    "push prepared me/model --only classifier": "prepared has no classifier: run `bertpre finetune prepared` first",
     "quickstart --output-dir thesis": "thesis is neither empty nor a run directory",
 }
 
@@ -352,3 +353,22 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "Traceback" in done.stderr
     assert "UserError" in done.stderr
+
+
+def test_without_a_standard_input_there_is_no_text(
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # as where a daemon has closed it
+    assert run_here("predict", tiny_run) == 2
+    assert "no text to predict" in capsys.readouterr().err
+
+
+def test_a_report_on_a_disk_that_is_read_only_is_one_message(
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(folder: Path, _: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), folder / "report.html.1.partial")
+
+    monkeypatch.setattr("bertpre.commands.report.write_report", fail)
+    assert run_here("report", tiny_run) == 2
+    assert f"error: {tiny_run}: cannot be written: read-only file system; copy the run" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from huggingface_hub import constants
 from safetensors.torch import load
 
 from bertpre.commands.pretrain import pretrain
-from bertpre.commands.push import push
+from bertpre.commands.push import push, push_result
 from bertpre.errors import UserError
 from bertpre.files import file_checksum
+from bertpre.hub.background import BackgroundPush
 from bertpre.hub.folder import public_results
 from bertpre.hub.upload import explained_errors
 from bertpre.recipe import load_recipe
@@ -312,6 +314,29 @@ def test_a_full_disk_is_one_message() -> None:
         explained_errors("someone/tiny"),
     ):
         raise OSError(28, os.strerror(28))
+
+
+@pytest.mark.parametrize("error", [UserError("away"), OSError(28, "No space left"), RuntimeError("logits differ")])
+def test_a_run_goes_on_after_a_push_that_fails(
+    error: Exception, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("bertpre.commands.push.write_run", fail)
+    push_result(load_recipe(str(tiny_run / "recipe.yaml"), ["hub.repo_id=someone/tiny"]))
+    said = capsys.readouterr().out
+    assert said.startswith("push: failed: ") and "The run is whole; push it later with `bertpre push" in said
+    assert ("set TMPDIR to a folder on another disk" in said) == isinstance(error, OSError)
+
+
+def test_a_training_that_ends_early_stops_its_push(tmp_path: Path) -> None:
+    push = BackgroundPush(tmp_path, tokenizer=None, every=1)  # type: ignore[arg-type]
+    push.stop()
+    push.model.mkdir()
+    push.process = process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    push.stop()
+    assert process.returncode == -signal.SIGKILL and push.process is None and not push.model.exists()
 
 
 # ---- from training ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import errno
 import importlib
 import inspect
+import io
 import json
 import re
 import shlex
@@ -298,6 +299,10 @@ def test_only_mistakes_and_a_full_disk_become_one_message(
     for error in (OSError(5, "Input/output error"), ValueError("a bug")):
         with pytest.raises(type(error)):
             guarded(lambda _, error=error: fail(error))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    with pytest.raises(SystemExit):
+        guarded(lambda _: print("Grüße"))
+    assert capsys.readouterr().err == "error: the output cannot show '\\xfc' in ascii: set PYTHONIOENCODING=utf-8\n"
 
 
 @pytest.mark.parametrize("arguments", [["pretrain", "x"], ["--quiet", "finetune", "x"], ["show", "x"]])

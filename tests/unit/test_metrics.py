@@ -58,4 +58,4 @@ def test_without_pairs_only_masked_tokens_are_measured() -> None:
         "loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.5
     }  # fmt: skip
     causal = objective.measure(outputs, {"labels": batch["labels"]}, counts)
-    assert tuple(causal) == ("loss", "clm_loss", "clm_accuracy")
+    assert tuple(causal) == ("loss", "clm_loss", "clm_accuracy", STEPS_WITH_TARGETS)

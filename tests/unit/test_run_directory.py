@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertpre.errors import UserError
-from bertpre.files import FolderInUse, locked, replaced_folder, write_text
+from bertpre.files import FolderInUse, locked, new_folder, replaced_folder, write_text
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import (
     ARTEFACTS,
@@ -253,6 +253,29 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
         written.mkdir()
         1 / 0  # noqa: B018
     assert [file.name for file in folder.iterdir()] == ["new"] and not partial.exists()
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_new_folder_appears_as_a_whole_and_nothing_else_is_touched(exists: bool, tmp_path: Path) -> None:
+    folder, own = tmp_path / "thesis", tmp_path / "thesis.partial"
+    own.mkdir()
+    if exists:
+        folder.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ZeroDivisionError), new_folder(folder):
+        1 / 0  # noqa: B018
+    assert sorted(tmp_path.rglob("*")) == before
+    with new_folder(folder) as first:
+        (first / "a").touch()
+        with pytest.raises(UserError, match="another process has written it"), new_folder(folder) as second:
+            (second / "b").touch()
+            if exists:
+                (folder / "c").touch()
+            else:
+                folder.mkdir()
+        (folder / "c").unlink() if exists else folder.rmdir()
+    assert [file.name for file in folder.iterdir()] == ["a"] and own.is_dir()
+    assert sorted(tmp_path.iterdir()) == [folder, own]
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
