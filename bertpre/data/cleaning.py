@@ -40,6 +40,9 @@ INSIDE_WORD = re.compile(
     re.IGNORECASE,
 )
 TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
+# Directly after a name a tag that is nowhere closed is a type: List<Object>, fn f<S>. These need no end.
+UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|img|input|wbr|area|base|col|embed|link|meta|param|source|nowiki"
+TYPE = re.compile(rf"(?<=\w)<(?!(?:{UNCLOSED})>)[a-z]+>")  # in lower case
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")
@@ -57,11 +60,13 @@ TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MUL
 
 ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
 BROKEN_COMPOUND = re.compile(r"\w-$").search
+BROKEN_WORD = re.compile(r"\w[\u00ad¬]$").search  # a soft hyphen, or what stands for one in scanned books
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Thai to Han: no spaces
 STARTS_UNSPACED, ENDS_UNSPACED = re.compile(UNSPACED).match, re.compile(UNSPACED + "$").search
+LETTER, UNSPACED_CHARACTER = re.compile(r"[^\W\d_]"), re.compile(UNSPACED)
 # Without the semicolon "&copy=2" is part of a URL, though browsers would show its first five characters as one.
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-NARROWEST, WIDEST = 40, 120  # characters of a wrapped line
+NARROWEST, WIDEST = 40, 120  # characters of a wrapped line; Chinese ones are twice as wide
 
 
 def clean_text(text: str) -> str:
@@ -69,13 +74,31 @@ def clean_text(text: str) -> str:
     if "\n" in text:
         text = unwrap(text)
     if "<" in text:
-        text = INSIDE_WORD.sub("", LINE_BREAK.sub("\n", without_hidden(text)))
-        text = TAG.sub(" ", text)
+        text = without_tags(without_hidden(text))
     if "&" in text:
         text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     text = without_wiki_remnants(text)
     text = CONTROL.sub(" ", unicodedata.normalize("NFC", text))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether most of a text is in scripts that put no spaces between words."""
+    return len(UNSPACED_CHARACTER.findall(text)) > 0.5 * len(LETTER.findall(text))
+
+
+def without_tags(text: str) -> str:
+    """Remove tags, and put line breaks in the place of those that begin or end a block."""
+    small = text.lower()
+    types = {name for name in TYPE.findall(small) if f"</{name[1:]}" not in small}
+
+    def replaced(tag: re.Match[str], by: str) -> str:
+        is_type = tag[0].lower() in types and text[tag.start() - 1 : tag.start()].isalnum()
+        return tag[0] if is_type else by
+
+    text = LINE_BREAK.sub(lambda tag: replaced(tag, "\n"), text)
+    text = INSIDE_WORD.sub("", text)
+    return TAG.sub(lambda tag: replaced(tag, " "), text)
 
 
 def without_hidden(text: str) -> str:
@@ -130,6 +153,10 @@ def unwrap(text: str) -> str:
     for block in blocks:
         joined.append(block[0])
         for line, following in pairwise(block):
+            if BROKEN_WORD(line):
+                joined[-1] = line[:-1]
+                joined.append(following)
+                continue
             is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
             space = "" if is_whole else " "
             joined += [space if is_full(line, following, width) else "\n", following]
@@ -151,7 +178,9 @@ def blocks_of_lines(text: str) -> list[list[str]]:
 def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
     """Whether lines end where the next word would not have fitted, mostly within a sentence that the next continues."""
     pairs = [pair for block in blocks for pair in pairwise(block)]
-    if len(pairs) < least_pairs or not NARROWEST <= (width := wrap_width(blocks)) <= WIDEST:
+    are_wide = 2 * sum(ENDS_UNSPACED(line) is not None for line, _ in pairs) > len(pairs)
+    narrowest = NARROWEST // 2 if are_wide else NARROWEST
+    if len(pairs) < least_pairs or not narrowest <= (width := wrap_width(blocks)) <= WIDEST:
         return False
     is_open = [not ENDS_SENTENCE(line) for line, _ in pairs]
     cased = [following[0].islower() for _, following in pairs if following[0].lower() != following[0].upper()]

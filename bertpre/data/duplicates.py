@@ -5,10 +5,11 @@ from collections import Counter
 
 import numpy as np
 
+from bertpre.data.cleaning import is_unspaced
 from bertpre.data.randomness import scramble
 
 SHINGLE_WORDS, SHINGLE_CHARACTERS = 5, 10
-LONG_WORDS = 20  # characters a word on average: the script has no spaces
+LONG_WORDS = 20  # characters a word on average: there are no spaces, as in lists of addresses
 BANDS, BAND_ROWS = 14, 8
 MINHASH_SEED = 1
 
@@ -38,7 +39,7 @@ def minhash_bands(texts: list[str]) -> np.ndarray:
 def shingles(text: str) -> list[str]:
     """All runs of five words in lower case, or of ten characters where there are no spaces; a shorter text whole."""
     words, size = text.lower().split(), SHINGLE_WORDS
-    if len(text) > LONG_WORDS * len(words):
+    if len(text) > LONG_WORDS * len(words) or is_unspaced(text):  # Thai puts spaces between phrases
         words, size = list("".join(words)), SHINGLE_CHARACTERS
     return [" ".join(words[at : at + size]) for at in range(max(1, len(words) - size + 1))]
 

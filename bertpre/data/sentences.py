@@ -2,17 +2,21 @@
 
 import re
 
-# An end mark with closing quotes, then white space and a character that can begin a sentence. Chinese, Japanese, Khmer,
-# Burmese and Ethiopic full stops need no space; Hindi, Arabic and Armenian ones are used like Latin ones. Thai has
-# none: a paragraph is a sentence. For speed, every alternative starts with the same set of marks and then looks behind,
-# so that the engine skips from mark to mark; and a run of marks is matched from its first mark only, so that a thousand
-# dots take linear time.
+# An end mark with closing quotes or emoji, then white space and a character that can begin a sentence. Chinese,
+# Japanese, Khmer, Burmese, Tibetan and Ethiopic full stops need no space; Hindi, Arabic and Armenian ones are used like
+# Latin ones. Thai has none: a paragraph is a sentence. For speed, every alternative starts with the same set of marks
+# and then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its first mark
+# only, so that a thousand dots take linear time.
+EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
+CLOSERS = rf"""["'”’)\]»›“]*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""
+OPENERS = r"""["'“‘„«‹¿¡(\[*–—-]*+\s?["'“‘„«‹¿¡]*"""  # a dash begins what someone says, in many languages
 BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።\n])(?:"""
-    r"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{2})(?P<more>[.!?…۔؟।॥։]*+)["'”’)\]]*+\s++(?=["'“‘(\[*]*[^\W_a-z])"""
+    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡\n])(?:"""
+    rf"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{{2}})(?P<more>[.!?…۔؟।॥։]*+){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""
     r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # no capitals: "the plan. i just wish"
     r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
-    r"""|(?<=[。！？｡។။።])[。！？｡។။።]*[」』”]*"""
+    r"""|(?<=[。！？｡។။።།])[。！？｡។။።།]*[」』”’）〉》】〕]*"""
+    r"""|(?<=፡)(?<!፡፡)፡++"""  # the Ethiopic full stop in two characters; one stands between words
     r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # no space: "the end.The actors"
     r"""|(?<=[가-힣]{2}[.!?])[.!?]*(?=[가-힣])"""  # likewise in Korean: "재밌네요..아직 안 보신분"
     r"""|(?<=\n))"""
@@ -24,6 +28,10 @@ TITLE = (  # abbreviations before a name or a number
 NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE})$")
 LOWER_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|etc|no|feat|ft|dept|ca|min|max)$|\.$", re.IGNORECASE)
 NUMBER = re.compile(r"(?:^|\W)[Nn]o$")
+# A letter by itself, in scripts that spell words; none of Hebrew, where it may follow a quote: ארה"ב.
+INITIAL = re.compile(r"(?:^|[\s(\"'«„])([^\W\d_A-Za-z\u0590-\u05ff가-힣\u3040-\u30ff\u3400-\u9fff])$")
+SHORT_OR_NUMBER = re.compile(r"(?:^|\W)(?:[^\W\d_]{1,3}|\d+)$")
+GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # has no capitals
 
 
 def split_sentences(text: str) -> list[str]:
@@ -49,6 +57,17 @@ def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
         return LOWER_FOLLOWS.search(text, *before) is not None
     if match["more"] != "":
         return False
+    following = text[match.end()]
+    # "т. е. в", "18. şahıs"; what begins with a to z has been decided above
+    if is_small(following) and SHORT_OR_NUMBER.search(text, *before):
+        return True
+    if (initial := INITIAL.search(text, *before)) and not is_small(initial[1]):
+        return True
     return NAME_FOLLOWS.search(text, *before) is not None or (
-        text[match.end()].isdigit() and NUMBER.search(text, *before) is not None
+        following.isdigit() and NUMBER.search(text, *before) is not None
     )
+
+
+def is_small(letter: str) -> bool:
+    """Whether a letter is a small one of a script that has capitals; Georgian ones count as small in Unicode."""
+    return letter.islower() and not GEORGIAN.match(letter)

@@ -51,7 +51,9 @@ class CharacterCounts:
 
 
 def has_letter_as_mark(character: str) -> bool:
-    """Whether stripping accents changes a character of a script that has letters among its nonspacing marks."""
+    """Whether stripping accents makes a character another letter: in most scripts, and of Cyrillic й, ї and ў."""
+    if character.lower() in ("й", "ї", "ў"):
+        return True
     decomposed = unicodedata.normalize("NFD", character)
     has_mark = any(unicodedata.category(part) == "Mn" for part in decomposed)
     return has_mark and not unicodedata.name(decomposed[0], "").startswith(ACCENTED)

@@ -1,5 +1,6 @@
 """Labelled examples as a network reads them: token ids with special tokens, cut to a length, in padded batches."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -169,11 +170,13 @@ def without_cut_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, 
 def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[str]]) -> list["Encoding"]:
     """The tokens of lists of words; each word has at least one.
 
-    Every word but the first is preceded by a space, so that byte-level tokenizers do not join it to the one before.
+    Words are brought into Unicode NFC, as all texts are. Every word but the first is preceded by a space, so that
+    byte-level tokenizers do not join it to the one before.
     A word that gives no token, such as a lone zero-width space, is read as "?".
     """
 
     def encode(words: list[str]) -> "Encoding":
+        words = [unicodedata.normalize("NFC", word) for word in words]
         spaced = [word if place == 0 else f" {word}" for place, word in enumerate(words)]
         return tokenizer.backend_tokenizer.encode(spaced, is_pretokenized=True, add_special_tokens=False)
 

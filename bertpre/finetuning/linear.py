@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from bertpre.data.cleaning import is_unspaced
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.word_models import fit_majority_tags, fit_word_features
+
+# The vowel signs of Hindi, Thai and others, and the points of Hebrew and Arabic, which \w leaves out.
+MARKS = (
+    r"\u0300-\u036f\u0591-\u05bd\u05c1-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0971-\u0dff\u0e31-\u0ebc\u102b-\u103e"
+    r"\u17b4-\u17d3"
+)
+WORD = rf"[\w{MARKS}]"
 
 # Gives probabilities of the classes, (N, C), or numbers, (N,); in the task `tokens` a list of (W, C).
 Predictor = Callable[[Examples], Any]
@@ -21,6 +29,11 @@ def joined(examples: Examples) -> list[str]:
     if examples.pairs is None:
         return examples.texts
     return [f"{first} {second}" for first, second in zip(examples.texts, examples.pairs, strict=True)]
+
+
+def are_unspaced(examples: Examples) -> bool:
+    """Whether texts are in scripts that put no spaces between words."""
+    return is_unspaced(" ".join(joined(examples)[:1000]))
 
 
 def fit_tfidf(training: Examples, task: str = "classification", longest: int = 1) -> Predictor:
@@ -54,12 +67,16 @@ def fit_tfidf(training: Examples, task: str = "classification", longest: int = 1
 def vectorize(training: Examples, longest: int) -> tuple[Any, Any]:
     """A TF-IDF vectorizer of n-grams of up to `longest` words, and the features of the training examples.
 
-    The words are those that occur in two texts; if there are none, all words; if there are no words, characters.
+    The words are those that occur in two texts; if there are none, all words; if there are no words, characters. In
+    scripts without spaces n-grams are made of characters.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    for choices in ({"min_df": 2}, {}, {"token_pattern": r"\S"}):
-        vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, longest), **choices)
+    words = {"token_pattern": rf"{WORD}{{2,}}", "ngram_range": (1, longest)}
+    if are_unspaced(training):
+        words = {"analyzer": "char", "ngram_range": (1, 2 * longest)}  # a word of Chinese has two on average, or so
+    for choices in (words | {"min_df": 2}, words, {"token_pattern": r"\S", "ngram_range": (1, longest)}):
+        vectorizer = TfidfVectorizer(sublinear_tf=True, **choices)
         try:
             return vectorizer, vectorizer.fit_transform(joined(training))
         except ValueError:  # the vocabulary is empty
@@ -68,10 +85,13 @@ def vectorize(training: Examples, longest: int) -> tuple[Any, Any]:
 
 
 def fit_nbsvm(training: Examples) -> Predictor:
-    """NB-SVM on which n-grams of up to three words occur."""
+    """NB-SVM on which n-grams of up to three words occur, in scripts without spaces of up to four characters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    vectorizer = CountVectorizer(binary=True, ngram_range=(1, 3), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
+    words: dict[str, Any] = {"token_pattern": r"\w+|[^\w\s]", "ngram_range": (1, 3)}
+    if are_unspaced(training):
+        words = {"analyzer": "char", "ngram_range": (1, 4)}
+    vectorizer = CountVectorizer(binary=True, dtype=np.float32, **words)
     model = NbSvm.fit(vectorizer.fit_transform(joined(training)), training.labels, len(training.classes))
     return lambda examples: model.probabilities(vectorizer.transform(joined(examples)))
 

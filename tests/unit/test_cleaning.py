@@ -45,6 +45,9 @@ from bertpre.data.cleaning import clean_text
         ("日本語 と emoji 🎬", "日本語 と emoji 🎬"),
         (" \n\t<br/> ", ""),
         ("", ""),
+        ("List<Object> xs; fn f<S>(s: S); std::list<map> m", "List<Object> xs; fn f<S>(s: S); std::list<map> m"),
+        ("a<i>b</i> c<Center>d</Center> e<br>f<p>g", "ab c\nd\ne\nf\ng"),
+        ("a <b>word", "a word"),
     ],
 )
 def test_markup_control_characters_and_white_space_are_removed(raw: str, clean: str) -> None:
@@ -119,10 +122,18 @@ def test_other_lines_are_kept_apart(text: str) -> None:
 
 def test_lines_of_a_script_without_spaces_are_joined_without_one() -> None:
     text = "そのあとわたしたちはえきのちかくにあるおおきなほんやへいってあたらしいほんをさがしました" * 12
-    wrapped = "\n".join(text[start : start + 60] for start in range(0, len(text), 60))
-    assert clean_text(wrapped) == text
+    for width in (30, 39, 60):  # on a terminal such characters are two columns wide
+        wrapped = "\n".join(text[start : start + width] for start in range(0, len(text), width))
+        assert clean_text(wrapped) == text
     korean = "우리는 그 뒤에 역 가까이에 있는 커다란 책방에 가서 새로 나온 책을 찾아 보았고 " * 12
     assert clean_text(textwrap.fill(korean, 60)) == korean.strip()
+
+
+@pytest.mark.parametrize("hyphen", ["\u00ad", "¬"])
+def test_a_word_that_is_broken_at_a_soft_hyphen_is_whole_again(hyphen: str) -> None:
+    in_two = PARAGRAPHS[0].replace("terminal,", f"termi{hyphen} nal,")
+    broken = [each for each in (textwrap.fill(in_two, width) for width in range(50, 80)) if f"termi{hyphen}\n" in each]
+    assert broken and {clean_text(each) for each in broken} == {PARAGRAPHS[0]}
 
 
 def test_only_whole_entities_are_decoded() -> None:

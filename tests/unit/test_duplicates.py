@@ -65,6 +65,11 @@ def test_shingles_are_all_runs_of_five_words() -> None:
     assert shingles("One two") == ["one two"]
 
 
+def test_a_script_whose_spaces_stand_between_phrases_has_shingles_of_characters() -> None:
+    thai = shingles("ผมชอบหนังเรื่องนี้ เพราะนักแสดง เล่นดีมาก และเพลงก็ดี")
+    assert {len(shingle.replace(" ", "")) for shingle in thai} == {10}
+
+
 def test_texts_without_spaces_have_near_duplicates() -> None:
     original = "".join(chr(0x4E00 + random.Random(number).randrange(3000)) for number in range(420))
     one_changed, other = f"{original[:200]}中{original[201:]}", original[::-1]

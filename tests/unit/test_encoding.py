@@ -130,6 +130,8 @@ def test_words_stay_separate_with_every_tokenizer(tokenizer: PreTrainedTokenizer
     (encoding,) = encodings_of_words(tokenizer, [words])
     plain = tokenizer.backend_tokenizer.encode(["saw", "?", "oslo"], is_pretokenized=True, add_special_tokens=False)
     assert (encoding.ids, encoding.word_ids) == (plain.ids, plain.word_ids)
+    whole, apart = encodings_of_words(tokenizer, [["\u00e9\u00e9"], ["e\u0301e\u0301"]])
+    assert whole.ids == apart.ids
 
     bytes_of = Tokenizer(models.BPE())
     bytes_of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

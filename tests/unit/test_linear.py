@@ -53,6 +53,17 @@ def test_texts_without_common_words_or_letters_can_be_fitted() -> None:
             assert (build(examples)(examples).argmax(1) == examples.labels).all()
 
 
+@pytest.mark.parametrize("name", linear_models("classification"))
+def test_vowel_signs_belong_to_words_and_words_need_no_spaces(name: str) -> None:
+    hindi = ["यह किताब अच्छी है", "यह कताब अच्छी है"]  # they differ in one vowel sign
+    japanese = ["この映画はとても面白かったです", "この映画はとてもつまらなかったです"]
+    for texts in (hindi, japanese):
+        several = [f"{text}{number}" for text in texts for number in range(5)]
+        training = examples_of(several, [0] * 5 + [1] * 5, ("a", "b"))
+        predict = linear_models("classification")[name](training)
+        assert predict(examples_of([f"{text}9" for text in texts], [0, 1], ("a", "b"))).argmax(1).tolist() == [0, 1]
+
+
 def test_nbsvm_reads_ngrams() -> None:
     texts = ["not good at all", "good at last", "not bad at all", "bad at last"] * 5
     training = examples_of(texts, [0, 1, 1, 0] * 5, ("no", "yes"))

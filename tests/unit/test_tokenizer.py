@@ -222,6 +222,7 @@ def test_long_words_are_read_by_the_saved_tokenizer_and_endless_ones_are_not(tmp
         ("कुत्ते कु की", True, False),
         ("café déjà", None, False),
         ("στίγμα όταν ёлка", None, False),
+        ("мой твой гений", None, True),
     ],
 )
 def test_marks_that_are_letters_are_kept(text: str, strip_accents: bool | None, kept: bool) -> None:
