@@ -4,6 +4,7 @@ import html
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from itertools import pairwise
 
 # What has another name in angle brackets is text: <URL>, <sighs>, <e1>Oslo</e1>, List<String>.
@@ -63,7 +64,7 @@ BROKEN_COMPOUND = re.compile(r"\w-$").search
 BROKEN_WORD = re.compile(r"\w[\u00ad¬]$").search  # a soft hyphen, or what stands for one in scanned books
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Thai to Han: no spaces
 STARTS_UNSPACED, ENDS_UNSPACED = re.compile(UNSPACED).match, re.compile(UNSPACED + "$").search
-LETTER, UNSPACED_CHARACTER = re.compile(r"[^\W\d_]"), re.compile(UNSPACED)
+UNSPACED_CHARACTER = re.compile(UNSPACED)
 # Without the semicolon "&copy=2" is part of a URL, though browsers would show its first five characters as one.
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 NARROWEST, WIDEST = 40, 120  # characters of a wrapped line; Chinese ones are twice as wide
@@ -84,7 +85,7 @@ def clean_text(text: str) -> str:
 
 def is_unspaced(text: str) -> bool:
     """Whether most of a text is in scripts that put no spaces between words."""
-    return len(UNSPACED_CHARACTER.findall(text)) > 0.5 * len(LETTER.findall(text))
+    return 2 * len(UNSPACED_CHARACTER.findall(text)) > len(text)
 
 
 def without_tags(text: str) -> str:
@@ -92,13 +93,13 @@ def without_tags(text: str) -> str:
     small = text.lower()
     types = {name for name in TYPE.findall(small) if f"</{name[1:]}" not in small}
 
-    def replaced(tag: re.Match[str], by: str) -> str:
-        is_type = tag[0].lower() in types and text[tag.start() - 1 : tag.start()].isalnum()
-        return tag[0] if is_type else by
+    def unless_type(by: str) -> Callable[[re.Match[str]], str] | str:
+        if not types:
+            return by  # which needs no call for each tag
+        return lambda tag: tag[0] if tag[0].lower() in types and tag.string[tag.start() - 1].isalnum() else by
 
-    text = LINE_BREAK.sub(lambda tag: replaced(tag, "\n"), text)
-    text = INSIDE_WORD.sub("", text)
-    return TAG.sub(lambda tag: replaced(tag, " "), text)
+    text = INSIDE_WORD.sub("", LINE_BREAK.sub(unless_type("\n"), text))
+    return TAG.sub(unless_type(" "), text)
 
 
 def without_hidden(text: str) -> str:

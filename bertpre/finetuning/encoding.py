@@ -171,8 +171,8 @@ def encodings_of_words(tokenizer: "PreTrainedTokenizerBase", texts: list[list[st
     """The tokens of lists of words; each word has at least one.
 
     Words are brought into Unicode NFC, as all texts are. Every word but the first is preceded by a space, so that
-    byte-level tokenizers do not join it to the one before.
-    A word that gives no token, such as a lone zero-width space, is read as "?".
+    byte-level tokenizers do not join it to the one before. A word that gives no token, such as a lone zero-width space,
+    is read as "?".
     """
 
     def encode(words: list[str]) -> "Encoding":

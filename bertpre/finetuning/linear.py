@@ -74,7 +74,7 @@ def vectorize(training: Examples, longest: int) -> tuple[Any, Any]:
 
     words = {"token_pattern": rf"{WORD}{{2,}}", "ngram_range": (1, longest)}
     if are_unspaced(training):
-        words = {"analyzer": "char", "ngram_range": (1, 2 * longest)}  # a word of Chinese has two on average, or so
+        words = {"analyzer": "char", "ngram_range": (1, 2 * longest)}  # twice as many, since words are short
     for choices in (words | {"min_df": 2}, words, {"token_pattern": r"\S", "ngram_range": (1, longest)}):
         vectorizer = TfidfVectorizer(sublinear_tf=True, **choices)
         try:
