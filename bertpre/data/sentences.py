@@ -9,7 +9,7 @@ import re
 # only, so that a thousand dots take linear time.
 EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
 CLOSERS = rf"""["'”’)\]»›“]*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""
-OPENERS = r"""["'“‘„«‹¿¡(\[*–—-]*+\s?["'“‘„«‹¿¡]*"""  # a dash begins what someone says, in many languages
+OPENERS = r"""["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins what someone says, in many languages
 BOUNDARY = re.compile(
     r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡\n])(?:"""
     rf"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{{2}})(?P<more>[.!?…۔؟।॥։]*+){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""
@@ -31,6 +31,10 @@ NUMBER = re.compile(r"(?:^|\W)[Nn]o$")
 # A letter by itself, in scripts that spell words; none of Hebrew, where it may follow a quote: ארה"ב.
 INITIAL = re.compile(r"(?:^|[\s(\"'«„])([^\W\d_A-Za-z\u0590-\u05ff가-힣\u3040-\u30ff\u3400-\u9fff])$")
 SHORT_OR_NUMBER = re.compile(r"(?:^|\W)(?:[^\W\d_]{1,3}|\d+)$")
+ORDINAL = re.compile(r"(?:^|[^\w.,])\d\d?$")  # "am 5. Mai" in German, whose nouns are capital
+DATED = re.compile(
+    r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jahrhundert)"
+)
 GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # has no capitals
 
 
@@ -62,6 +66,8 @@ def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
     if is_small(following) and SHORT_OR_NUMBER.search(text, *before):
         return True
     if (initial := INITIAL.search(text, *before)) and not is_small(initial[1]):
+        return True
+    if DATED.match(text, match.end()) and ORDINAL.search(text, *before):
         return True
     return NAME_FOLLOWS.search(text, *before) is not None or (
         following.isdigit() and NUMBER.search(text, *before) is not None

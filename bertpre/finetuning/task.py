@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class Task:
             return F.mse_loss(logits.squeeze(-1), wanted, reduction="sum")
         if self.kind == "multi_label":
             return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1).sum()
-        weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        weights = None if self.class_weights is None else tensor_on(logits.device, logits.dtype, self.class_weights)
         labels = labels if labels.is_floating_point() else labels.flatten()
         return F.cross_entropy(
             logits.flatten(0, -2), labels, weights, ignore_index=IGNORE_INDEX,
@@ -86,6 +87,13 @@ class Task:
         layer.weight.mul_(self.scale)
         layer.bias.mul_(self.scale).add_(self.center)
         return replace(self, center=0.0, scale=1.0)
+
+
+@cache
+def tensor_on(device: torch.device, dtype: torch.dtype, values: tuple[float, ...]) -> Tensor:
+    """A tensor of these values, which is copied to a device once: each copy would make a GPU wait."""
+    with torch.inference_mode(False):  # it may be asked for first where no gradients are wanted
+        return torch.tensor(values, dtype=dtype, device=device)
 
 
 def last_layer(model: "PreTrainedModel") -> nn.Linear:

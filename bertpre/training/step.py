@@ -78,6 +78,7 @@ class TrainingStep:
                 outputs = self.wrapped(**micro_batch, **num_items)
                 (outputs.loss * scale).backward()
             record(self.objective.measure(outputs, micro_batch, num_items))
+            del outputs  # its scores would stay until the next pass ends, more memory than a dry run takes
         self.working.collect_gradients(self.guard.loss_scale.value)
         grad_norm = self.guard.clip(self.model, step, batch.documents)
         learning_rate = set_learning_rate(self.optimizers, lr_factor)
@@ -125,6 +126,9 @@ class TrainingStep:
 
     def dry_run(self, batch: Batch) -> None:
         """One forward and backward pass without an update, so that it is compiled, and memory is known to suffice."""
+        if self.is_compiled and self.accelerator.num_processes > 1 and self.accelerator.device.type == "cpu":
+            # Where compiling the backward pass fails, DDP would wait for the rest of it.
+            self.pass_once(self.working.model, batch)
         self.pass_once(self.wrapped, batch)
 
     def fits(self, batch: Batch) -> bool:

@@ -125,6 +125,7 @@ class StepLog:
         """
         interval = self.interval
         if not interval.updates:
+            interval.sums.clear()  # zeros, perhaps of another phase's metrics
             return
         metrics = means_of_steps(self.sums(accelerator), interval.updates)
         metrics |= {"tokens": tokens, "learning_rate": self.learning_rate, "grad_norm": float(self.grad_norm)}

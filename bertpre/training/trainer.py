@@ -11,6 +11,7 @@ from torch import nn
 
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
+from bertpre.runtime import is_compiler_fault
 from bertpre.training.agreement import gathered
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints
@@ -104,6 +105,11 @@ class Trainer:
                 except NonFiniteGradient as error:
                     self.roll_back(error)
                 except RuntimeError as error:
+                    if is_compiler_fault(error):  # of a length that occurs for the first time
+                        raise UserError(
+                            f"torch.compile fails at step {self.progress.step} ({first_line(error)}): "
+                            f"{self.remedies.compiler}"
+                        ) from None
                     if not lacks_memory(error):
                         raise
                     raise UserError(

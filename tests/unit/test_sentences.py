@@ -50,6 +50,7 @@ from bertpre.data.sentences import split_sentences
         ["А. С. Пушкин родился в 1799 г. в Москве.", "Он писал стихи, прозу и т. д. и т. п."],
         ["Ο Γ. Σεφέρης ήρθε.", "Έφυγε."],
         ["« Il est parti ! »", "Elle reste."],
+        ["Er kam am 5. Mai 1877 im 19. Jahrhundert.", "``Das ist gut'', sagte er.", "$5 kostet es."],
         ["Love it! ❤️", "Will buy again. 😀🎉", "Great."],
         ["ሰላም ነው፡፡", "ደህና ሁን፡፡"],
         ['ארצות הברית, ארה"ב.', "כן."],

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bertpre.errors import UserError
-from bertpre.finetuning.task import Task, TaskObjective, TaskOutput, build_task
+from bertpre.finetuning.task import Task, TaskObjective, TaskOutput, build_task, tensor_on
 from bertpre.recipe import Finetune
 from tests.unit.test_examples import examples_of
 
@@ -71,3 +71,10 @@ def test_labels_may_be_probabilities() -> None:
     right = (logits.argmax(1) == unsure.argmax(1)).float().mean()
     measured = objective.measure(TaskOutput(torch.tensor(0.0), logits), batch, {"num_items_in_batch": 5})
     assert measured["accuracy"] == right
+
+
+def test_class_weights_are_copied_to_a_device_once() -> None:
+    values = (1.0, 2.0)
+    with torch.inference_mode():
+        first = tensor_on(torch.device("cpu"), torch.float32, values)
+    assert tensor_on(torch.device("cpu"), torch.float32, values) is first and not first.is_inference()
