@@ -16,7 +16,7 @@ from bertpre.pretraining.batches import PretrainingData, has_pairs, wants_shards
 from bertpre.pretraining.mask_predictions import fill_masks
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
-from bertpre.runtime import choose_compile, choose_deterministic, is_worth_compiling, peak_flops
+from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation, evaluate_batches
@@ -93,22 +93,24 @@ def build_pretraining_trainer(
     )
 
 
-FP32_FLOPS = 3e10  # a second, of training steps on two cores with AVX2
+FP32_FLOPS, BF16_FLOPS = 3e10, 1.2e11  # a second, of training steps on two cores with AVX2 and with AVX512-BF16
+SHORT_SECONDS = 500.0
 
 
 def is_short(training: Training, model: BertPreForPreTraining, dtype: torch.dtype) -> bool:
-    """Whether `auto` leaves the layers uncompiled: on a CPU in fp32, where compiling would take longer than it saves.
+    """Whether `auto` leaves the layers uncompiled: on a CPU, where compiling would take longer than it saves.
 
-    It takes half a minute there and saves 0 to 13 % of a step (benchmarks/startup.py). In bf16 it saves more.
+    It takes half a minute, and more than a minute where lengths differ, and saves 0 to 16 % of a step without dropout
+    (benchmarks/startup.py).
     """
     device = next(model.parameters()).device
-    if training.compile != "auto" or device.type != "cpu" or dtype != torch.float32:
+    if training.compile != "auto" or device.type != "cpu":
         return False
     slots = max((phase.global_batch_size or training.global_batch_size) * phase.max_length for phase in training.phases)
     tokens = min(training.max_tokens or math.inf, (training.max_steps or math.inf) * slots)
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * tokens
     budget = seconds(training.budget) if training.budget else math.inf
-    return not is_worth_compiling(min(flops, budget * FP32_FLOPS), device)
+    return min(budget, flops / (FP32_FLOPS if dtype == torch.float32 else BF16_FLOPS)) < SHORT_SECONDS
 
 
 def freeze_pair_head(model: BertPreForPreTraining) -> None:
