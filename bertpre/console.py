@@ -132,10 +132,15 @@ def scientific(value: float) -> str:
 
 def spread_text(over: dict[str, Any]) -> str:
     """What `spread` found, for reading; of one seed there is no deviation."""
-    return f"{over['mean']:.4f}" + (f" ± {over['std']:.4f}" if len(over["values"]) > 1 else "")
+    return figure_text(over["mean"]) + (f" ± {figure_text(over['std'])}" if len(over["values"]) > 1 else "")
 
 
-def interval_text(interval: Sequence[float], form: str) -> str:
-    """The 95 % confidence interval, its ends in this format."""
-    low, high = interval
-    return f"95 % CI {low:{form}}{'-' if low >= 0 else ' to '}{high:{form}}"
+def interval_text(interval: Sequence[float], form: str | None = None) -> str:
+    """The 95 % confidence interval, its ends in this format; as figures without one."""
+    low, high = (figure_text(end) if form is None else f"{end:{form}}" for end in interval)
+    return f"95 % CI {low}{'-' if interval[0] >= 0 else ' to '}{high}"
+
+
+def figure_text(value: float) -> str:
+    """A figure to four places; one that is near 0, such as the error of small numbers, to four digits."""
+    return f"{value:.4g}" if 0 < abs(value) < 0.001 else f"{value:.4f}"

@@ -206,6 +206,16 @@ def is_finished(folder: Path, stage: str) -> bool:
     return stage in read_results(folder) and (stage != "finetune" or (folder / ARTEFACTS[stage]).is_dir())
 
 
+def refuse_unfinished_classifier(folder: Path) -> None:
+    """Raise UserError where a fine-tuning began again and has not ended: no result describes the classifier there."""
+    has_classifier = (folder / ARTEFACTS["finetune"]).is_dir()
+    if has_classifier and "finetune" in read_manifest(folder) and not is_finished(folder, "finetune"):
+        raise UserError(
+            f"{folder}/{ARTEFACTS['finetune']} is of an earlier fine-tuning, and the last one has not ended; run "
+            f"`bertpre finetune {folder}` to its end, or remove that folder"
+        )
+
+
 def write_manifest(folder: Path, stage: str, facts: dict[str, Any]) -> None:
     """Set the versions, commit and hardware that one stage ran with."""
     write_text(folder / "manifest.json", json.dumps(read_manifest(folder) | {stage: facts}, indent=2) + "\n")

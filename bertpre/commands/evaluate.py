@@ -51,7 +51,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
             "texts or bertpre changed; run `bertpre finetune` again"
         )
     test, unlabelled = labelled.test, labelled.unlabelled
-    if chosen_on_test(recipe):
+    if is_chosen := chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
     metrics = score(settings.task, labels, outputs, test.classes)
@@ -59,6 +59,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
     blocks = neighbours(settings, test)
     metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
+    metrics["chosen_on_test"] = is_chosen
     metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
     metrics["mistakes"] = worst_mistakes(settings.task, test, labels, outputs)
@@ -134,7 +135,7 @@ def summary(kind: str, metrics: dict[str, Any]) -> str:
     first, *others = main_metrics(kind)
     parts = [f"{first} {metrics[first]:.4f}"]
     if first in metrics["intervals"]:
-        parts[0] += f" ({interval_text(metrics['intervals'][first], '.4f')})"
+        parts[0] += f" ({interval_text(metrics['intervals'][first])})"
     parts += [f"{name} {metrics[name]:.4f}" for name in others]
     if "seeds" in metrics:
         over = metrics["seeds"][first]

@@ -7,7 +7,7 @@ from bertpre.files import make_folder, new_folder
 from bertpre.model.export import FORMATS, export_run
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
-from bertpre.run_directory import load_run, read_manifest, read_results
+from bertpre.run_directory import load_run, read_manifest, read_results, refuse_unfinished_classifier
 from bertpre.runtime import quiet_transformers
 
 
@@ -19,13 +19,15 @@ def export(run_dir: str, to: str, output_dir: str | None) -> Path:
     `RUN_DIR/export-TO` by default, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model
     is written to the folder itself. It has a model card, `README.md`, with a picture of the curves. ModernBERT has
     neither segments nor a head for next sentence prediction: for single texts it is the same model.
-    Raises UserError for an unknown `to` or another architecture's, a run without a model, and a folder in use.
+    Raises UserError for an unknown `to` or another architecture's, a run without a model or with one
+    whose fine-tuning began again, and a folder in use.
     """
     if to not in FORMATS:
         raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
     run, recipe = load_run(run_dir)
     folder = Path(output_dir).absolute() if output_dir else run / f"export-{to}"  # "." has no name
     check_writable(folder)
+    refuse_unfinished_classifier(run)
     quiet_transformers()
     with new_folder(folder) as written:
         difference = export_run(run, to, written)

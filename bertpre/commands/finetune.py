@@ -20,7 +20,7 @@ from bertpre.finetuning.seeds import (
     spread_of,
     weights_fingerprint,
 )
-from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, lone_labels
+from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, is_validation_elsewhere, lone_labels
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import drop_results, one_at_a_time, read_results, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
@@ -99,10 +99,10 @@ def print_advice(recipe: Recipe, parts: Parts) -> None:
             "finetune.pooling=mean"
         )
     if validation is not None and len(validation) < 100:
-        print(
-            f"warning: only {len(validation)} examples choose the best epoch; raise finetune.validation_fraction, or "
-            "set it to 0 to keep the last epoch"
-        )
+        remedy = "raise finetune.validation_fraction, or set it to 0 to keep the last epoch"
+        if is_validation_elsewhere(settings):
+            remedy = "give a larger finetune.validation_path or validation_split, or neither to set a part aside"
+        print(f"warning: only {len(validation)} examples choose the best epoch; {remedy}")
     if warning := lone_labels(settings.task, parts.training):
         print(f"warning: {warning}")
 

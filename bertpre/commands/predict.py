@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bertpre.console import figure_text
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import DAMAGED, KNOWN_ENDINGS, ending, open_table
 from bertpre.data.formats import open_file
@@ -148,14 +149,15 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
 def named_prediction(task: Task, text: Text, output: np.ndarray) -> dict[str, Any]:
     """The prediction for one text, with the names of the classes."""
     if task.kind == "regression":
-        return {"value": round(float(output), 6)}
+        return {"value": float(f"{output:.7g}")}  # as many digits as fp32 has
     if task.kind == "tokens":  # a word beyond the maximum length has no tag
         tags = [task.classes[row.argmax()] for row in output]
         words = items_of(text)
         return {"words": words, "tags": [*tags, *[None] * (len(words) - len(tags))]}
     named = {name: round(float(value), 6) for name, value in zip(task.classes, output, strict=True)}
     if task.kind == "multi_label":
-        return {"labels": [name for name, value in named.items() if value > 0.5], "probabilities": named}
+        chosen = [name for name, value in zip(task.classes, output, strict=True) if value > 0.5]
+        return {"labels": chosen, "probabilities": named}
     return {
         "label": task.classes[output.argmax()],
         "probability": round(float(output.max()), 6),
@@ -171,5 +173,5 @@ def as_line(text: str, prediction: dict[str, Any]) -> str:
     if "labels" in prediction:
         return f"{','.join(prediction['labels']) or '-'}\t{text}"
     if "value" in prediction:
-        return f"{prediction['value']:.4f}\t{text}"
+        return f"{figure_text(prediction['value'])}\t{text}"
     return f"{prediction['label']}\t{prediction['probability']:.4f}\t{text}"

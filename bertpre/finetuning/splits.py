@@ -85,7 +85,8 @@ def read_parts(recipe: Recipe) -> Parts:
 def read_validation(settings: Finetune, training: Examples) -> Examples:
     """The validation examples from outside the training split, with its classes.
 
-    Raises UserError if the classifier is trained on them, or if they are too few to measure on.
+    Raises UserError if the classifier is trained on them, or if they are too few to measure on. Says so where it is
+    trained on some of them.
     """
     path, split = validation_place(settings)
     key = "finetune.validation_path" if settings.validation_path else "finetune.validation_split"
@@ -97,6 +98,14 @@ def read_validation(settings: Finetune, training: Examples) -> Examples:
     own_key = "finetune.validation_path" if settings.validation_path else "finetune"
     validation = read_examples(settings, split, path=path, encoder=training.encoder, key=own_key)
     refuse_single_answer(settings.task, validation, f"{key}: {path} (split {split})", "give another file or split")
+    known = int(overlap(validation, [training]).sum())
+    if known == len(validation):
+        raise UserError(
+            f"{key}: all {known:,} texts of {path} (split {split}) equal a training text, so they cannot choose the "
+            "best epoch; give other texts, or leave it out and set a part aside with finetune.validation_fraction"
+        )
+    if known:
+        log_once(f"{key}: {known:,} of {len(validation):,} validation texts equal a training text")
     return validation
 
 

@@ -18,7 +18,7 @@ from bertpre.pretraining.model import initial_model
 from bertpre.recipe import to_yaml
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import without_own_places, write_card
-from bertpre.run_directory import load_run, read_manifest, read_results
+from bertpre.run_directory import load_run, read_manifest, read_results, refuse_unfinished_classifier
 from bertpre.training.checkpoint import FILES, read_state
 
 WITHOUT = {  # results that these leave out
@@ -32,7 +32,11 @@ KNOWN = ("pretrained", "random")  # values of `init` that are no path
 def write_run(
     run: Path, folder: Path, repo_id: str, to: str | None, only: str | None, license: str, revision: str | None
 ) -> None:
-    """Write a finished run's models and what describes them; arguments as in `push`, errors as in `export_run`."""
+    """Write a finished run's models and what describes them; arguments as in `push`.
+
+    Errors are those of `export_run` and `refuse_unfinished_classifier`."""
+    if only != "encoder":
+        refuse_unfinished_classifier(run)
     export_run(run, to, folder, only)
     left_out = WITHOUT.get(only or "", ())
     results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
@@ -99,7 +103,11 @@ def describe(
 
 
 def public_results(results: Any) -> Any:
-    """Results without the texts and paths that they quote."""
+    """Results without the texts and paths that they quote; a class may have the name of such an entry."""
     if isinstance(results, dict):
-        return {key: public_results(value) for key, value in results.items() if key not in PRIVATE or value in KNOWN}
+        return {
+            key: value if key == "per_class" else public_results(value)
+            for key, value in results.items()
+            if key not in PRIVATE or value in KNOWN
+        }
     return [public_results(each) for each in results] if isinstance(results, list) else results

@@ -143,6 +143,11 @@ def model_card(
     # What follows about labelled texts would be untrue of an encoder, whose recipe may have them.
     recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
     own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
+    if is_classifier(results) and public.required_finetune.init not in NAMES:
+        # Nor of a classifier that was made from another model would what this run prepared and pretrained be true.
+        recipe = recipe.model_copy(update={"corpus": None})
+        results = {stage: values for stage, values in results.items() if stage != "prepare"}
+        own = {stage: facts for stage, facts in own.items() if stage not in ("prepare", "pretrain")}
     head = front_matter(recipe, results, model_type, license, is_onnx)
     name = repo_id.split("/")[-1]
     if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
@@ -157,8 +162,8 @@ def model_card(
         "Intended use": intended_use(recipe, results),
         "Limits and bias": limits(recipe, results),
         "Hardware and versions": machines(own),
-        "Time, energy and cost": expense(recipe, results, manifest),
-        "Reproduce it": reproduction(public, manifest),
+        "Time, energy and cost": expense(recipe, results, own),
+        "Reproduce it": reproduction(public, own),
         "Citation": CITATION,
         "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(public)}```\n\n</details>",
     }
@@ -202,7 +207,12 @@ def test_entry(recipe: Recipe, results: dict[str, Any]) -> dict[str, Any]:
         return {}
     found = [metric(METRIC_IDS[name], name, measured[name]) for name in METRICS[tuning.task] if name in measured]
     path = recipe.evaluate.path or tuning.path
-    data = indexed_dataset(path, tuning.name if path == tuning.path else None, recipe.evaluate.split, "test texts")
+    part = "test texts"
+    if tuning.test_fraction:
+        part = "held-out part"
+    elif measured.get("chosen_on_test"):
+        part = "test texts, on which the best epoch was selected"
+    data = indexed_dataset(path, tuning.name if path == tuning.path else None, recipe.evaluate.split, part)
     return {"task": {"type": pipeline_of(tuning), "name": TASKS[tuning.task]}, "dataset": data, "metrics": found}
 
 
@@ -234,9 +244,14 @@ def training(recipe: Recipe, results: dict[str, Any], has_curves: bool) -> str:
 
 def data_licence(recipe: Recipe) -> str:
     """What is known of the licence of the texts."""
-    paths = {source.path for source in sources(recipe)} | ({recipe.finetune.path} if recipe.finetune else set())
-    if paths == {"sample"}:
+    paths = text_paths(recipe)
+    if is_synthetic(recipe):
         return "Licence of the texts: Apache-2.0, as bertpre, which generates them."
+    if paths == {"sample"}:
+        return (
+            "Licence of the texts: Apache-2.0, as bertpre, which generates them. That of the texts that the model had "
+            "learned from before is not recorded."
+        )
     if any(HUB_ID.fullmatch(path) for path in paths):
         return "Licence of the texts: see the page of each dataset. That of local files is not recorded."
     return "The licence of the texts is not recorded." if paths else ""
@@ -286,8 +301,16 @@ def limits(recipe: Recipe, results: dict[str, Any]) -> str:
 
 def is_synthetic(recipe: Recipe) -> bool:
     """Whether all texts of the training are of the corpus built into bertpre."""
-    paths = [source.path for source in sources(recipe)] + ([recipe.finetune.path] if recipe.finetune else [])
-    return set(paths) == {"sample"} and recipe.training.init is None
+    starts_elsewhere = recipe.finetune is not None and recipe.finetune.init not in NAMES
+    return text_paths(recipe) == {"sample"} and recipe.training.init is None and not starts_elsewhere
+
+
+def text_paths(recipe: Recipe) -> set[str]:
+    """The paths of all texts of the training."""
+    paths, tuning = {source.path for source in sources(recipe)}, recipe.finetune
+    if tuning is not None:
+        paths |= {tuning.path, (tuning.unlabelled and tuning.unlabelled.path) or tuning.path}
+    return paths
 
 
 def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -373,9 +396,7 @@ def front_matter(
     recipe: Recipe, results: dict[str, Any], model_type: str, license: str, is_onnx: bool
 ) -> dict[str, Any]:
     """The metadata that the Hub's search and widget read."""
-    tuned = recipe.finetune
-    paths = [*(source.path for source in sources(recipe)), *([tuned.path] if tuned else [])]
-    datasets = sorted({path for path in paths if HUB_ID.fullmatch(path)})
+    datasets = sorted(path for path in text_paths(recipe) if HUB_ID.fullmatch(path))
     base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
     base = recipe.training.init if base == "pretrained" else base
     facts = {

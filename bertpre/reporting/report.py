@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import duration, interval_text, program, spread_text
+from bertpre.console import duration, figure_text, interval_text, program, spread_text
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.attention_maps import attention_section
@@ -180,8 +180,8 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
     units = f"{measured['words']:,} test words" if "words" in measured else f"{measured['examples']:,} test texts"
     shown = dict.fromkeys((*(name for names in METRICS.values() for name in names), "f1_macro", "rmse", "mae"))
     for name in (name for name in shown if name in measured and name != "loss"):
-        form, of = (".2%", f" of {units}") if name == "accuracy" else (".4f", "")
-        text = f"{measured[name]:{form}}{of}"
+        form = ".2%" if name == "accuracy" else None
+        text = figure_text(measured[name]) if form is None else f"{measured[name]:{form}} of {units}"
         if name in measured["intervals"]:
             text += f"; {interval_text(measured['intervals'][name], form)}"
         if name in measured.get("seeds", {}):
@@ -193,6 +193,8 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"Test {name}", text))
     if "overlap" in measured:  # not in results of earlier versions
         rows.append(("Overlap", overlap_text(measured)))
+    if measured.get("chosen_on_test"):
+        rows.append(("Selection", "the best epoch was selected on these test texts, so the scores are optimistic"))
     return rows
 
 

@@ -204,3 +204,38 @@ def test_the_card_of_a_graph_names_its_branch_and_the_classifiers_graph() -> Non
     assert "hf download someone/tiny --revision dev --local-dir" in text and "`classifier/model.onnx`" in text
     encoder = {stage: found for stage, found in RESULTS.items() if stage in ("prepare", "pretrain")}
     assert "classifier/" not in model_card(recipe(), encoder, {}, "bert", "someone/tiny", is_onnx=True)
+
+
+def test_a_classifier_made_from_another_model_claims_nothing_of_this_runs_pretraining() -> None:
+    tuned = {stage: RESULTS[stage] for stage in ("prepare", "finetune", "evaluate")}
+    text = card(recipe("corpus.path=owner/corpus", "corpus.name=null", "finetune.init=owner/other"), results=tuned)
+    shown = text.split("## Recipe")[0]
+    for claim in ("owner/corpus", "16,847 documents", "153", "NSP label", "prepare 9 s", "pretrain: device"):
+        assert claim not in shown, claim
+    assert "from [owner/other]" in shown and "finetune: device AMD EPYC" in shown and "path: owner/corpus" in text
+    assert "16,847 documents" in card(recipe(), results=tuned)
+
+
+def test_texts_that_another_model_had_learned_from_are_not_said_to_be_synthetic() -> None:
+    text = card(recipe("finetune.init=owner/other"))
+    assert "They are synthetic" not in text and ModelCard(text).data.language is None
+    assert "That of the texts that the model had learned from before is not recorded" in text
+
+
+def test_unlabelled_texts_are_among_the_datasets() -> None:
+    more = recipe("finetune.path=owner/reviews", "finetune.unlabelled={path: owner/more, split: unsupervised}")
+    assert ModelCard(card(more)).data.datasets == ["owner/more", "owner/reviews"]
+
+
+@pytest.mark.parametrize(
+    ("override", "chosen", "name"),
+    [
+        ("seed=0", False, "owner/reviews, test texts"),
+        ("seed=0", True, "owner/reviews, test texts, on which the best epoch was selected"),
+        ("finetune.test_fraction=0.1", False, "owner/reviews, held-out part"),
+    ],
+)
+def test_the_index_says_what_the_metrics_were_measured_on(override: str, chosen: bool, name: str) -> None:
+    results = RESULTS | {"evaluate": RESULTS["evaluate"] | {"chosen_on_test": chosen}}
+    of = recipe("finetune.path=owner/reviews", "evaluate.split=null", override)
+    assert name in {each.dataset_name for each in ModelCard(card(of, results=results)).data.eval_results}

@@ -466,3 +466,11 @@ def test_a_regressions_and_a_multi_label_tasks_further_metrics_are_shown() -> No
         "Test rmse": "2.0000",
         "Test mae": "1.5000",
     }
+
+
+def test_small_errors_are_shown_and_a_test_set_that_chose_the_epoch_is_named() -> None:
+    found = {"pearson": 0.5, "rmse": 0.00012346, "mae": 0.0, "intervals": {"rmse": [0.0001, 0.01]}, "examples": 9}
+    rows = dict(headline_rows({"evaluate": found | {"chosen_on_test": True}}))
+    assert (rows["Test rmse"], rows["Test mae"]) == ("0.0001235; 95 % CI 0.0001-0.0100", "0.0000")
+    assert rows["Selection"] == "the best epoch was selected on these test texts, so the scores are optimistic"
+    assert "Selection" not in dict(headline_rows({"evaluate": found | {"chosen_on_test": False}}))

@@ -19,6 +19,7 @@ from bertpre.run_directory import (
     model_of,
     one_at_a_time,
     read_results,
+    refuse_unfinished_classifier,
     undone_after_mistake,
     write_manifest,
     write_results,
@@ -224,6 +225,16 @@ def test_results_that_are_no_longer_true_are_dropped(tmp_path: Path) -> None:
         write_results(tmp_path, stage, {"seconds": 1.0})
     drop_results(tmp_path, "evaluate", "suite")
     assert list(read_results(tmp_path)) == ["pretrain", "finetune"]
+
+
+def test_a_classifier_whose_fine_tuning_began_again_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "finetuned").mkdir()
+    refuse_unfinished_classifier(tmp_path)  # nothing says that bertpre made it
+    write_manifest(tmp_path, "finetune", {"commit": "abc"})
+    with pytest.raises(UserError, match="finetuned is of an earlier fine-tuning, and the last one has not ended"):
+        refuse_unfinished_classifier(tmp_path)
+    write_results(tmp_path, "finetune", {"seconds": 1.0})
+    refuse_unfinished_classifier(tmp_path)
 
 
 def test_a_write_replaces_the_file_at_once(tmp_path: Path) -> None:

@@ -196,7 +196,8 @@ def test_a_part_is_set_aside_for_the_test(tmp_path: Path) -> None:
 
 def test_the_test_texts_are_not_those_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": f"text {number}", "label": number % 2} for number in range(8)]
-    path, other = (write_rows(tmp_path / name, rows) for name in ("a.jsonl", "b.jsonl"))
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    other = write_rows(tmp_path / "b.jsonl", [row | {"text": f"other {row['text']}"} for row in rows])
     monkeypatch.chdir(tmp_path)
     recipe = recipe_of(path=path, validation_path=other).model_copy(update={"evaluate": Evaluate(path="./a.jsonl")})
     with pytest.raises(UserError, match=r"evaluate: the classifier is trained on ./a.jsonl \(split train\)"):
@@ -237,3 +238,15 @@ def test_a_validation_file_with_one_class_is_refused(tmp_path: Path) -> None:
     other = write_rows(tmp_path / "b.jsonl", [row | {"text": "other", "label": 1} for row in rows])
     with pytest.raises(UserError, match=r"finetune.validation_path: .*b.jsonl .* it has one class only"):
         read_parts(recipe_of(path=path, validation_path=other))
+
+
+def test_copies_of_training_texts_cannot_choose_the_best_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"text": f"text {number}", "label": number % 2} for number in range(8)]
+    path, other = (write_rows(tmp_path / name, rows[:count]) for name, count in (("a.jsonl", 8), ("b.jsonl", 4)))
+    with pytest.raises(UserError, match=r"finetune.validation_path: all 4 texts of .*b.jsonl .* equal a training text"):
+        read_parts(recipe_of(path=path, validation_path=other))
+    write_rows(tmp_path / "b.jsonl", [*rows[:3], {"text": "another", "label": 1}])
+    assert len(read_parts(recipe_of(path=path, validation_path=other)).validation) == 4
+    assert "finetune.validation_path: 3 of 4 validation texts equal a training text" in caplog.text

@@ -1,0 +1,27 @@
+"""How `bertpre predict` shows what a classifier has put out."""
+
+import numpy as np
+import pytest
+
+from bertpre.commands.predict import as_line, named_prediction
+from bertpre.finetuning.task import Task
+
+
+@pytest.mark.parametrize(
+    ("output", "value", "line"),
+    [
+        (0.00001234567, 0.00001234567, "1.235e-05\ta"),
+        (3.25, 3.25, "3.2500\ta"),
+        (1234567.25, 1234567.0, "1234567.0000\ta"),
+        (0.0, 0.0, "0.0000\ta"),
+    ],
+)
+def test_a_small_number_keeps_its_digits(output: float, value: float, line: str) -> None:
+    prediction = named_prediction(Task("regression", ("score",)), "a", np.float32(output))
+    assert prediction["value"] == pytest.approx(value, rel=1e-6)
+    assert as_line("a", prediction) == line
+
+
+def test_a_label_is_chosen_by_the_probability_that_evaluate_reads() -> None:
+    prediction = named_prediction(Task("multi_label", ("one", "two")), "a", np.array([0.5000004, 0.5]))
+    assert prediction == {"labels": ["one"], "probabilities": {"one": 0.5, "two": 0.5}}
