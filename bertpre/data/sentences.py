@@ -11,10 +11,11 @@ EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
 CLOSERS = rf"""["'”’)\]»›“]*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""
 OPENERS = r"""["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins what someone says, in many languages
 BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡\n])(?:"""
+    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡;\n])(?:"""
     rf"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{{2}})(?P<more>[.!?…۔؟।॥։]*+){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""
     r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # no capitals: "the plan. i just wish"
     r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
+    rf"""|(?<=[\u0370-\u03ff\u1f00-\u1fff];){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""  # the Greek question mark
     r"""|(?<=[。！？｡។။።།])[。！？｡។။።།]*[」』”’）〉》】〕]*"""
     r"""|(?<=፡)(?<!፡፡)፡++"""  # the Ethiopic full stop in two characters; one stands between words
     r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # no space: "the end.The actors"
@@ -23,7 +24,7 @@ BOUNDARY = re.compile(
 )
 TITLE = (  # abbreviations before a name or a number
     r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|Vol|pp|cf|e\.g|i\.e|U\.S|U\.K|a\.m|p\.m"
-    r"|approx|Inc|Ltd|Co|Mt|Ft|(?:[a-z]\.)+[a-z]"
+    r"|approx|Inc|Ltd|Co|Mt|Ft|κκ?|(?:[a-z]\.)+[a-z]"
 )
 NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE})$")
 LOWER_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|etc|no|feat|ft|dept|ca|min|max)$|\.$", re.IGNORECASE)
@@ -36,13 +37,19 @@ DATED = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jahrhundert)"
 )
 GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # has no capitals
+FIRST_LETTER = re.compile(r"[\W\d_]*([^\W\d_])")
+ENUMERATOR = re.compile(r"\s*[(\[]?\d{1,3}$")  # "2. The music" is one sentence
+ACCENTED = re.compile(r"[À-ÖØ-öø-ɏḀ-ỿ]")
+ACCENTED_SHARE = 0.005  # of a text's characters, above which it is not English
+CONSONANTS = "b-df-hj-np-tv-xzßçćčďđğķļľłńņňñřśşšșţťțźżžðþ"
+WITHOUT_VOWEL = re.compile(rf"(?:^|[^\w.])[{CONSONANTS}]{{1,4}}$")  # "kl. 20", "dr. Ljuba"
 
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a cleaned text, in order; only white space between them is removed."""
-    sentences, start = [], 0
+    sentences, start, is_accented = [], 0, has_accents(text)
     for match in BOUNDARY.finditer(text):
-        if is_abbreviation(text, start, match):
+        if goes_on(text, start, match, is_accented):
             continue
         sentence = text[start : match.end()].strip()
         if sentence:
@@ -52,18 +59,38 @@ def split_sentences(text: str) -> list[str]:
     return [*sentences, rest] if rest else sentences
 
 
-def is_abbreviation(text: str, start: int, match: re.Match[str]) -> bool:
-    """Whether the full stop of a match ends an abbreviation instead of the sentence that begins at `start`."""
-    if match["mark"] != "." or "\n" in match[0]:  # a line ends a sentence whatever its last word is
+def has_accents(text: str) -> bool:
+    """Whether a text is in a language whose Latin letters have accents."""
+    most = len(text) * ACCENTED_SHARE
+    return len(text.encode(errors="replace")) - len(text) > most and len(ACCENTED.findall(text)) > most
+
+
+def goes_on(text: str, start: int, match: re.Match[str], is_accented: bool) -> bool:
+    """Whether the sentence that begins at `start` goes on after the mark of a match, such as that of an abbreviation.
+
+    Before a small letter it goes on, unless it began with one: then the text has no capitals. In English texts, which
+    often lack some, it goes on after abbreviations alone.
+    """
+    if "\n" in match[0]:  # a line ends a sentence whatever its last word is
         return False
     before = max(0, start - 1, match.start() - 12), match.start()
-    if match["small"] is not None:
+    is_latin = match["small"] is not None
+    following = text[match.end() : match.end() + 1]
+    if (is_latin and is_accented) or (not is_latin and is_small(following)):
+        first = FIRST_LETTER.match(text, start)
+        if first is None or not is_small(first[1]):
+            return True
+        if match["mark"] == "." and SHORT_OR_NUMBER.search(text, *before):
+            return True  # "т. е. в", "18. şahıs"
+    if match["mark"] != ".":
+        return False
+    if is_latin:
         return LOWER_FOLLOWS.search(text, *before) is not None
     if match["more"] != "":
         return False
-    following = text[match.end()]
-    # "т. е. в", "18. şahıs"; what begins with a to z has been decided above
-    if is_small(following) and SHORT_OR_NUMBER.search(text, *before):
+    if match.start() - start < 6 and ENUMERATOR.match(text, start, match.start()):
+        return True
+    if is_accented and WITHOUT_VOWEL.search(text, *before):
         return True
     if (initial := INITIAL.search(text, *before)) and not is_small(initial[1]):
         return True

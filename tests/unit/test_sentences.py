@@ -54,6 +54,13 @@ from bertpre.data.sentences import split_sentences
         ["Love it! ❤️", "Will buy again. 😀🎉", "Great."],
         ["ሰላም ነው፡፡", "ደህና ሁን፡፡"],
         ['ארצות הברית, ארה"ב.', "כן."],
+        ["Τι κάνεις;", "Καλά, είπε ο κ. Παπαδάκης.", "Τι θες; ρώτησε."],
+        ["1. The acting was good.", "2. The music was not.", "In 1999 it ended."],
+        ["Elokuvan ensi-ilta oli 30. marraskuuta 2009 mm. Ranskassa.", "Pidin siitä."],
+        ["Løbet startede kl. 20 den 26. januar.", "“Så gå!” sagde han.", "Det kgl. Teater."],
+        ["én írtam ezt a verset.", "ő nem olvasta."],  # no capitals
+        ["Քարտը քաշել. դու որոշեիր։", "Լավ է։"],
+        ["фильм хороший.", "мне понравился."],
     ],
 )
 def test_joined_sentences_are_split_again(sentences: list[str]) -> None:
