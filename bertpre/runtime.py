@@ -183,11 +183,16 @@ def prepare_compiler() -> None:
     with an empty cache. They look for a compiler older than AVX512, for which torch's C++20 is too new anyway: so the
     processor's own list is taken as it is. The additions of AVX512 and AMX are still tried. A user's
     TORCHINDUCTOR_VEC_ISA_OK counts.
+
+    By default sizes that are equal in the first batch are taken to be equal always: where the longest texts have as
+    many tokens as the model's width, all layers would be compiled once more for shorter ones.
     """
     from torch._dynamo import config as dynamo  # slow to import, and not needed where nothing is compiled
     from torch._inductor import config as inductor
+    from torch.fx.experimental import _config as shapes
 
     dynamo.recompile_limit = max(dynamo.recompile_limit, 64)
+    shapes.use_duck_shape = False
     if sys.platform == "linux" and platform.machine() == "x86_64" and inductor.cpp.vec_isa_ok is None:
         inductor.cpp.vec_isa_ok = True
 

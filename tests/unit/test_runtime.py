@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from bertpre import runtime
 from bertpre.errors import UserError
@@ -167,6 +168,16 @@ def test_the_processors_instruction_sets_are_trusted_unless_the_user_says_otherw
     with config.patch({"cpp.vec_isa_ok": of_user}):
         prepare_compiler()
         assert config.cpp.vec_isa_ok is (True if of_user is None and on_linux else of_user)
+
+
+def test_a_length_that_equals_the_width_has_no_program_of_its_own() -> None:
+    counter = CompileCounter()
+    prepare_compiler()
+    torch._dynamo.reset()
+    layer = torch.compile(torch.nn.Linear(8, 8), dynamic=True, backend=counter)
+    for length in (8, 6, 4):
+        assert layer(torch.zeros(3, length, 8)).shape == (3, length, 8)
+    assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize(("of_user", "expected"), [(8, 64), (500, 500)])
