@@ -76,7 +76,7 @@ def goes_on(text: str, start: int, match: re.Match[str], is_accented: bool) -> b
     before = max(0, start - 1, match.start() - 12), match.start()
     is_latin = match["small"] is not None
     following = text[match.end() : match.end() + 1]
-    if (is_latin and is_accented) or (not is_latin and is_small(following)):
+    if is_accented if is_latin else match["mark"] in ".!?…;" and is_small(following):
         first = FIRST_LETTER.match(text, start)
         if first is None or not is_small(first[1]):
             return True

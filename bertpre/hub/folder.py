@@ -34,7 +34,8 @@ def write_run(
 ) -> None:
     """Write a finished run's models and what describes them; arguments as in `push`.
 
-    Errors are those of `export_run` and `refuse_unfinished_classifier`."""
+    Errors are those of `export_run` and `refuse_unfinished_classifier`.
+    """
     if only != "encoder":
         refuse_unfinished_classifier(run)
     export_run(run, to, folder, only)

@@ -61,6 +61,8 @@ from bertpre.data.sentences import split_sentences
         ["én írtam ezt a verset.", "ő nem olvasta."],  # no capitals
         ["Քարտը քաշել. դու որոշեիր։", "Լավ է։"],
         ["фильм хороший.", "мне понравился."],
+        ["Это «iPhone»?", "Да."],
+        ["Ես տեսա։", "լավն է։"],
     ],
 )
 def test_joined_sentences_are_split_again(sentences: list[str]) -> None:
@@ -88,6 +90,7 @@ def test_a_new_line_ends_a_sentence_after_an_abbreviation_too(line: str) -> None
     [
         ["That was the end.", "The actors bowed."],
         ["재밌네요..", "아직 안 보신분 꼭 보세요....", "최고!", "또 봐요."],
+        ["これは良い。", "iPhoneで見た。"],
         ["영화 디.워를 봤다."],  # a title: one syllable before the full stop
     ],
 )
