@@ -49,7 +49,7 @@ def split_sentences(text: str) -> list[str]:
     """The sentences of a cleaned text, in order; only white space between them is removed."""
     sentences, start, is_accented = [], 0, has_accents(text)
     for match in BOUNDARY.finditer(text):
-        if goes_on(text, start, match, is_accented):
+        if continues(text, start, match, is_accented):
             continue
         sentence = text[start : match.end()].strip()
         if sentence:
@@ -65,18 +65,19 @@ def has_accents(text: str) -> bool:
     return len(text.encode(errors="replace")) - len(text) > most and len(ACCENTED.findall(text)) > most
 
 
-def goes_on(text: str, start: int, match: re.Match[str], is_accented: bool) -> bool:
-    """Whether the sentence that begins at `start` goes on after the mark of a match, such as that of an abbreviation.
+def continues(text: str, start: int, match: re.Match[str], is_accented: bool) -> bool:
+    """Whether the sentence that begins at `start` continues after the mark of a match, such as that of an abbreviation.
 
-    Before a small letter it goes on, unless it began with one: then the text has no capitals. In English texts, which
-    often lack some, it goes on after abbreviations alone.
+    Before a small letter it continues, unless it began with one: then the text has no capitals. In English texts, which
+    often lack some, it continues after abbreviations alone.
     """
     if "\n" in match[0]:  # a line ends a sentence whatever its last word is
         return False
     before = max(0, start - 1, match.start() - 12), match.start()
-    is_latin = match["small"] is not None
+    precedes_a_to_z = match["small"] is not None
     following = text[match.end() : match.end() + 1]
-    if is_accented if is_latin else match["mark"] in ".!?…;" and is_small(following):
+    has_capitals = is_accented if precedes_a_to_z else match["mark"] in ".!?…;" and is_small(following)
+    if has_capitals:  # the language has, and a small letter follows
         first = FIRST_LETTER.match(text, start)
         if first is None or not is_small(first[1]):
             return True
@@ -84,7 +85,7 @@ def goes_on(text: str, start: int, match: re.Match[str], is_accented: bool) -> b
             return True  # "т. е. в", "18. şahıs"
     if match["mark"] != ".":
         return False
-    if is_latin:
+    if precedes_a_to_z:
         return LOWER_FOLLOWS.search(text, *before) is not None
     if match["more"] != "":
         return False

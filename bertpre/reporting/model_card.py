@@ -144,7 +144,7 @@ def model_card(
     recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
     own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
     if is_classifier(results) and public.required_finetune.init not in NAMES:
-        # Nor of a classifier that was made from another model would what this run prepared and pretrained be true.
+        # This run's corpus and pretraining say nothing about a classifier that was made from another model.
         recipe = recipe.model_copy(update={"corpus": None})
         results = {stage: values for stage, values in results.items() if stage != "prepare"}
         own = {stage: facts for stage, facts in own.items() if stage not in ("prepare", "pretrain")}
@@ -245,13 +245,11 @@ def training(recipe: Recipe, results: dict[str, Any], has_curves: bool) -> str:
 def data_licence(recipe: Recipe) -> str:
     """What is known of the licence of the texts."""
     paths = text_paths(recipe)
-    if is_synthetic(recipe):
-        return "Licence of the texts: Apache-2.0, as bertpre, which generates them."
     if paths == {"sample"}:
-        return (
-            "Licence of the texts: Apache-2.0, as bertpre, which generates them. That of the texts that the model had "
-            "learned from before is not recorded."
+        more = (
+            "" if is_synthetic(recipe) else " That of the texts that the model had learned from before is not recorded."
         )
+        return f"Licence of the texts: Apache-2.0, as bertpre, which generates them.{more}"
     if any(HUB_ID.fullmatch(path) for path in paths):
         return "Licence of the texts: see the page of each dataset. That of local files is not recorded."
     return "The licence of the texts is not recorded." if paths else ""
@@ -309,7 +307,9 @@ def text_paths(recipe: Recipe) -> set[str]:
     """The paths of all texts of the training."""
     paths, tuning = {source.path for source in sources(recipe)}, recipe.finetune
     if tuning is not None:
-        paths |= {tuning.path, (tuning.unlabelled and tuning.unlabelled.path) or tuning.path}
+        paths.add(tuning.path)
+        if tuning.unlabelled is not None and tuning.unlabelled.path is not None:
+            paths.add(tuning.unlabelled.path)
     return paths
 
 
