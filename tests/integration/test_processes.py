@@ -121,7 +121,8 @@ def test_a_configuration_file_of_accelerate_sets_the_number_of_processes(tmp_pat
     script = tmp_path / "count.py"
     script.write_text(
         "import os\nfrom bertpre.launch import start_missing_processes\nstart_missing_processes()\n"
-        "print(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n"
+        # In one piece: unbuffered, print() writes each part by itself, between those of the other process.
+        "os.write(1, f\"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n\".encode())\n"
     )
     done = run_process([sys.executable, "-m", *launcher, str(script)])
     assert done.returncode == 0, done.stderr
