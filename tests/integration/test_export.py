@@ -16,6 +16,7 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model import export as model_export
 from bertpre.model import load_model, modeling_bertpre, onnx
+from bertpre.run_directory import drop_results, write_manifest
 from tests.forked import COMMAND, run_forked
 from tests.helpers import copy_run, run_process, tree_hash
 
@@ -226,6 +227,9 @@ def test_mistakes_are_named_and_nothing_is_written(
 ) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
     unfinished = copy_run(tiny_run, tmp_path / "unfinished", "prepare")
+    again = copy_run(tiny_run, tmp_path / "again", "prepare", "pretrain", "finetune")
+    write_manifest(again, "finetune", {})
+    drop_results(again, "finetune")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("mine")
     before = tree_hash(tmp_path)
@@ -233,6 +237,7 @@ def test_mistakes_are_named_and_nothing_is_written(
         (run, "gguf", None, "--to gguf: choose one of bert, modernbert, bertpre, onnx"),
         (run, "modernbert", None, "architecture bert cannot become modernbert; export it to bert or bertpre"),
         (unfinished, "bert", None, "run `bertpre pretrain"),
+        (again, "bert", None, "is of an earlier fine-tuning, and the last one has not ended"),
         (tmp_path / "used", "bert", None, "is not a run directory"),
         (run, "bert", tmp_path / "used", "not empty"),
         (run, "bert", tmp_path / "used" / "file", "not empty"),
