@@ -27,7 +27,7 @@ class BilinearScore(nn.Module):
 
 
 class AdditiveScore(nn.Module):
-    """v^T tanh(W k + U q + b), a network with one hidden layer of `hidden_size` (Bahdanau et al. 2014, appendix A.1.2).
+    """v^T tanh(W q + U k + b), a network with one hidden layer of `hidden_size` (Bahdanau et al. 2014, appendix A.1.2).
 
     The paper leaves biases out "to increase readability". Without b the score is an odd function: it cannot be high
     both for q = k and for -q = -k.
@@ -35,8 +35,8 @@ class AdditiveScore(nn.Module):
 
     def __init__(self, query_size: int, key_size: int, hidden_size: int, bias: bool = True) -> None:
         super().__init__()
-        self.query = nn.Linear(query_size, hidden_size, bias=bias)  # U and b
-        self.key = nn.Linear(key_size, hidden_size, bias=False)  # W
+        self.query = nn.Linear(query_size, hidden_size, bias=bias)  # W and b
+        self.key = nn.Linear(key_size, hidden_size, bias=False)  # U
         self.energy = nn.Linear(hidden_size, 1, bias=False)  # v
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:

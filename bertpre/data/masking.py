@@ -226,7 +226,7 @@ class DataCollatorForPretraining:
         next_sentence_label: (B,), 1 for a random or swapped segment, 0 for a true one, -100 for a pair without a label;
         with the kind `none` there is no such entry. If no pair of the batch had a label, each has its true one: the
         mean over no label would be NaN. Raises UserError for an empty batch, an example longer than max_length, and
-        examples of the kind `none` where there should be pairs, as far as they show it.
+        examples of the kind `none` where there should be pairs, as far as they show it, or pairs for the kind `none`.
         """
         if not examples:
             raise UserError("examples: there are none in the batch")
@@ -241,6 +241,8 @@ class DataCollatorForPretraining:
         is_packed = self.kind != "none" and any((example.a == separator).any() for example in examples)
         if is_packed or (self.kind == "nsp" and not any(len(example.b) for example in examples)):
             raise UserError("kind: the examples have no second segment; give dataset and collator the same kind")
+        if self.kind == "none" and any(len(example.b) for example in examples):
+            raise UserError("kind: the examples have a second segment; give dataset and collator the same kind")
         labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
         batch["labels"] = labels.scatter(1, batch.pop("masked_positions"), batch["labels"])
         label = batch["next_sentence_label"]

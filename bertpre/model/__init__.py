@@ -30,6 +30,10 @@ __all__ = [
 FILES = {"BertPreConfig": "configuration_bertpre", "load_model": "folders", "save_model": "folders"}
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute can be anything
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from bertpre.errors import refuse_outside
 from bertpre.files import save_tokenizer
 
 from . import modeling_bertpre
@@ -45,8 +46,10 @@ def save_model(
     """Save a model and its tokenizer, which cuts texts at `longest` tokens, for a process without bertpre.
 
     A BertPre model is saved as its stock class if that loses nothing, otherwise with the code of its classes; any other
-    model as it is. `weights` replace the model's own where these are sharded.
+    model as it is. `weights` replace the model's own where these are sharded. Raises UserError if `longest` is below 1.
     """
+    if longest is not None:
+        refuse_outside("longest", longest, 1)
     folder, tokenizer = Path(folder), deepcopy(tokenizer)  # the caller's stays as it is
     stock = stock_form(model, weights) if isinstance(model.config, BertPreConfig) else None
     if stock is not None:

@@ -158,6 +158,7 @@ def test_every_public_name_is_there_typed_for_editors_and_shown(module: Any) -> 
 def test_notebooks_complete_the_names() -> None:
     assert set(bertpre.__all__) <= set(dir(bertpre))
     assert set(bertpre.data.__all__) <= set(dir(bertpre.data))
+    assert set(bertpre.model.__all__) <= set(dir(bertpre.model))
 
 
 def test_type_checkers_read_the_types() -> None:

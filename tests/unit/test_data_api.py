@@ -329,6 +329,12 @@ def test_mistakes_name_the_argument(store: TokenStore) -> None:
             ),
             "kind: the examples have no second segment; give dataset and collator the same kind",
         ),
+        (
+            lambda: DataCollatorForPretraining(store.tokenizer, LENGTH, kind="none")(
+                [SegmentPairDataset(store, LENGTH)[0]]
+            ),
+            "kind: the examples have a second segment; give dataset and collator the same kind",
+        ),
         (lambda: DataCollatorForPretraining(store.tokenizer)([]), "examples: there are none in the batch"),
         (lambda: SegmentPairDataset(str(store.folder)), "store: is '.*'; open it first: TokenStore"),  # type: ignore[arg-type]
         (lambda: learn_tokenizer("corpus.txt"), "texts: is a single string"),

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from bertpre.data.tokenizer import learn_tokenizer
+from bertpre.errors import UserError
 from bertpre.finetuning import loading
 from bertpre.model import (
     BertPreConfig,
@@ -173,6 +174,13 @@ def test_any_model_is_saved_and_the_callers_tokenizer_stays_as_it_is(architectur
         modes = {file.name: file.stat().st_mode for file in folder.iterdir()}
         assert modes["model.safetensors"] == modes["config.json"]
     assert (tokenizer.model_max_length, list(tokenizer.model_input_names)) == before
+
+
+def test_a_length_that_no_text_has_is_refused(architecture: str, tmp_path: Path) -> None:
+    model = BertPreForMaskedLM(tiny_config(architecture))
+    with pytest.raises(UserError, match="longest: 0 is not at least 1"):
+        save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path / "model", 0)
+    assert not (tmp_path / "model").exists()
 
 
 def test_segments_that_a_classifier_has_learned_are_kept(architecture: str, tmp_path: Path) -> None:
