@@ -21,9 +21,10 @@ from bertpre.finetuning.seeds import (
     weights_fingerprint,
 )
 from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, is_validation_elsewhere, lone_labels
-from bertpre.recipe import Finetune, Recipe
+from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import drop_results, one_at_a_time, read_results, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
+from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.trainer import Trainer
 
 OF_THE_CLASSIFIER = ("evaluate", "validation_mismatched")  # results that another classifier makes untrue
@@ -50,8 +51,10 @@ def finetune(
                 console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts)
     used = [part for part in (parts.training, parts.validation, unlabelled) if part is not None]
-    weights = weights_fingerprint(recipe)
-    made_from = recipe_fingerprint(recipe) + weights + examples_fingerprint(used)
+    weights, examples = weights_fingerprint(recipe), examples_fingerprint(used)
+    keys = flatten(recipe.model_dump(include={"seed", "model", "training", "checkpoint", "finetune"}))
+    refuse_different_starts(lambda: keys | {"the weights' checksum": weights, "the examples' checksum": examples})
+    made_from = recipe_fingerprint(recipe) + weights + examples
     checkpoints = open_checkpoints(recipe, accelerator, made_from)
     tuning = FineTuning(
         recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled, checkpoints, after_step

@@ -13,17 +13,18 @@ from bertpre.console import duration
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
-from bertpre.files import replaced_folder
+from bertpre.files import file_checksum, replaced_folder
 from bertpre.hub.background import BackgroundPush
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
-from bertpre.recipe import Recipe
+from bertpre.recipe import Recipe, flatten
 from bertpre.reporting.curves import of_stage, read_metrics
 from bertpre.reporting.report import validation_rows
 from bertpre.run_directory import data_folder, one_at_a_time, write_manifest, write_results
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
+from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.sharding import gather_each
 from bertpre.training.trainer import Trainer
 
@@ -43,8 +44,8 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     """
     accelerator = start_accelerator(may_shard=True)
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
+    refuse_different_starts(lambda: start_of(recipe))
     folder, store = Path(recipe.output_dir), data_folder(recipe)
-    read_store_manifest(store)  # says what to do where nothing is prepared
     if not (folder / "tokenizer").is_dir():  # with data.path `prepare` copies it
         raise UserError(f"{folder}: no tokenizer; run `bertpre prepare` with this recipe first")
     tokenizer = load_tokenizer(folder / "tokenizer")
@@ -84,6 +85,15 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     if accelerator.is_main_process:
         push_result(recipe)
     return results
+
+
+def start_of(recipe: Recipe) -> dict[str, Any]:
+    """What a pretraining starts from, by name. Raises UserError where nothing is prepared, and says what to do."""
+    store, sections = data_folder(recipe), {"seed", "pairs", "model", "training", "checkpoint"}
+    read_store_manifest(store)
+    return flatten(recipe.model_dump(include=sections)) | {
+        "the data's checksum": file_checksum(store / "manifest.json")
+    }
 
 
 def results_of(

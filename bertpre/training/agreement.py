@@ -1,9 +1,10 @@
-"""What the processes of a training agree on: the first one's choice, an error of any of them, the same weights.
+"""What the processes of a training agree on: recipe, data, the first one's choice, an error of any, the same weights.
 
 A group is one of CPU processes (gloo), or None where one process trains alone. Every process has to make each call.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from bertpre.errors import UserError, first_line
+from bertpre.runtime import version
 
 T = TypeVar("T")
 
@@ -41,6 +43,26 @@ def from_first(make: Callable[[], T], group: ProcessGroup | None) -> T:
     shared: list[Any] = [together(lambda: make() if is_first else None, group)]
     torch.distributed.broadcast_object_list(shared, src=0, group=group)
     return shared[0]
+
+
+def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> None:
+    """Raise UserError, on every process, where what they start from differs; `read` returns it by name.
+
+    It differs where machines were given different commands, recipes or data, or have different versions installed.
+    """
+    group = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
+    each = gathered(together(lambda: read() | {name: version(name) for name in ("bertpre", "torch")}, group), group)
+    differing = []
+    for name in dict.fromkeys(chain.from_iterable(each)):
+        ranks = ranks_by_value([repr(values.get(name)) for values in each])
+        if len(ranks) > 1:
+            differing.append(f"{name} ({', '.join(f'{value} on {processes(own)}' for value, own in ranks.items())})")
+    if differing:
+        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
+        raise UserError(
+            f"the processes were started with different values of {', '.join(differing[:5])}{more}; start all of them "
+            "with the same command, data and versions"
+        )
 
 
 def refuse_different_weights(model: nn.Module, step: int, is_sharded: bool, group: ProcessGroup | None) -> None:

@@ -178,3 +178,27 @@ def test_the_sums_show_the_last_bit_of_a_weight() -> None:
 def test_many_processes_are_shortened() -> None:
     assert processes([3]) == "process 3"
     assert processes(list(range(10))) == "processes 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("stage", "override", "named"),
+    [
+        ("pretrain", "training.masked_lm_prob=0.3", "training.masked_lm_prob (0.15 on process 0, 0.3 on process 1)"),
+        ("pretrain", "training.eval_every=7", "training.eval_every"),  # the processes would wait for each other
+        ("pretrain", "output_dir={other}", "the data's checksum"),
+        ("finetune", "finetune.batch_size=2", "finetune.batch_size"),
+    ],
+)
+def test_processes_that_were_started_differently_are_one_message(
+    stage: str, override: str, named: str, tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    target, other = (copy_run(tiny_modern_run, tmp_path / name, "prepare", "pretrain") for name in ("run", "other"))
+    manifest = other / "data" / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")  # the same data to read, by another checksum
+    program = (
+        "import os, sys\nfrom bertpre.cli import launched\n"
+        f"sys.argv += [{override.format(other=other)!r}] * int(os.environ['RANK'])\nlaunched({stage!r})"
+    )
+    said = errors(run_forked(program, tiny_modern_run / "recipe.yaml", f"output_dir={target}", ranks=2))
+    assert len(said) == 1
+    assert f"the processes were started with different values of {named}" in said[0]
