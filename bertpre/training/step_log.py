@@ -36,7 +36,7 @@ class Interval:
     wait_seconds: float = 0.0  # for batches
     steps: int = 0
     skipped: int = 0  # of these steps, as far as they were checked
-    sums: dict[str, torch.Tensor] = field(default_factory=dict)  # over the steps that were not skipped
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)  # over the steps that were not skipped, in fp64
 
     @property
     def updates(self) -> int:
@@ -67,7 +67,7 @@ class StepLog:
         """Count a step; what a skipped one measured does not count, and no device is asked which one that is."""
         is_finite, sums = grad_norm.isfinite(), self.interval.sums
         for name, value in self.measured.items():
-            sums[name] = sums.get(name, 0) + torch.where(is_finite, value, 0.0)
+            sums[name] = sums.get(name, 0) + torch.where(is_finite, value.double(), 0.0)
         self.measured = {}
         self.grad_norm = torch.where(is_finite, grad_norm, self.grad_norm)
         self.learning_rate = learning_rate
@@ -86,7 +86,7 @@ class StepLog:
         sums = self.interval.sums
         if not sums:
             return {}
-        total = accelerator.reduce(torch.stack([value.float() for value in sums.values()]))
+        total = accelerator.reduce(torch.stack(list(sums.values())))
         return dict(zip(sums, total.tolist(), strict=True))
 
     def state(self, accelerator: Accelerator) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class StepLog:
         self.grad_norm, self.learning_rate = state.get("grad_norm", 0.0), state.get("learning_rate", 0.0)
         for name, value in state["sums"].items():
             mine = value if accelerator.is_main_process else 0.0  # the sum over processes holds the others' part
-            self.interval.sums[name] = torch.tensor(mine, device=accelerator.device)
+            self.interval.sums[name] = torch.tensor(mine, dtype=torch.float64, device=accelerator.device)
 
     def write(
         self,

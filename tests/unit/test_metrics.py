@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from bertpre.training.metrics import STEPS_WITH_PAIRS, STEPS_WITH_TARGETS, PretrainingObjective
-from bertpre.training.step_log import means_of_steps
+from bertpre.training.step_log import StepLog, means_of_steps
 
 
 def test_pairs_without_a_label_do_not_count() -> None:
@@ -59,3 +59,15 @@ def test_without_pairs_only_masked_tokens_are_measured() -> None:
     }  # fmt: skip
     causal = objective.measure(outputs, {"labels": batch["labels"]}, counts)
     assert tuple(causal) == ("loss", "clm_loss", "clm_accuracy", STEPS_WITH_TARGETS)
+
+
+def test_a_line_that_a_checkpoint_cut_has_the_same_sums() -> None:
+    accelerator = SimpleNamespace(reduce=lambda total: total, is_main_process=True, device="cpu")
+    losses, cut = torch.rand(200) + 7, StepLog(output=None)
+    for step, loss in enumerate(losses):
+        cut.record({"loss": loss})
+        cut.end_step(torch.tensor(1.0), 0.1)
+        if step == 150:
+            state, cut = cut.state(accelerator), StepLog(output=None)
+            cut.restore(state, 0.0, 0, accelerator)
+    assert cut.sums(accelerator) == {"loss": losses.double().sum().item()}
