@@ -48,6 +48,21 @@ checkpoint.save_file = no_space
 """
 
 
+FULL_LOG = """
+import atexit, errno, time
+atexit.register(time.sleep, 5)  # so that the other process has time to say why it ends
+from bertpre.training.trackers import MetricsLog
+write = MetricsLog.write
+
+def no_space(log, split, step, *values):
+    if (split, step) == ("{split}", 5):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write(log, split, step, *values)
+
+MetricsLog.write = no_space
+"""
+
+
 # Sizes are tried on the CPU too; above three rows one process has too little memory.
 TRIED = """
 from bertpre.pretraining import batches
@@ -152,6 +167,16 @@ def test_a_checkpoint_that_cannot_be_written_ends_all_processes(
     said = errors(pretrain_on(2, tiny_modern_run, target, 0, FULL_DISK.replace("{step}", str(step))))
     assert len(said) == 1
     assert f"the checkpoint of step {step} cannot be written: no space left" in said[0]
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_log_that_cannot_be_written_ends_all_processes(split: str, tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    at_once = "from bertpre import cli\ncli.SECONDS_FOR_MAIN_PROCESS = 0"
+    trouble = FULL_LOG.replace("{split}", split)
+    other, first = sorted(errors(pretrain_on(2, tiny_modern_run, target, 0, trouble, at_once)))
+    assert first.startswith("error: the disk is full")
+    assert other.startswith("error: process 0: OSError: [Errno 28] No space left")
 
 
 def test_one_process_agrees_with_itself() -> None:
