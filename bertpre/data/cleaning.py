@@ -44,13 +44,15 @@ TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", 
 # Directly after a name a tag that is nowhere closed is a type: List<Object>, fn f<S>. These need no end.
 UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|img|input|wbr|area|base|col|embed|link|meta|param|source|nowiki"
 TYPE = re.compile(rf"(?<=\w)<(?!(?:{UNCLOSED})>)[a-z]+>")  # in lower case
+CLOSING = re.compile("</[a-z]+>")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")
 
 # Remnants in wiki dumps. Braces and brackets followed by a space are kept: `[[ -f file ]]` is shell code.
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
-FILLED_TEMPLATE = re.compile(r"\{\{(?=\S)[^{}|]{0,200}\|[^{}]{0,2000}\}\}")  # {{name}} may be a blank in a form
+# {{name}} may be a blank in a form, and \frac{{P(B|A)}}{{P(B)}} is LaTeX.
+FILLED_TEMPLATE = re.compile(r"\{\{(?=\S)(?![^{}|]{0,200}\w\()[^{}|\\$]{0,200}\|[^{}]{0,2000}\}\}")
 LINK = re.compile(r"\[\[(?=\S)(?![-+\d.]+\s*,)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
 HIDDEN_LINKS = ("file:", "image:", "category:")
 # "ion () has": the dump lost the content. Other empty brackets are code or logs: "= ()", a line that ends in "main ()".
@@ -91,7 +93,7 @@ def is_unspaced(text: str) -> bool:
 def without_tags(text: str) -> str:
     """Remove tags, and put line breaks in the place of those that begin or end a block."""
     small = text.lower()
-    types = {name for name in TYPE.findall(small) if f"</{name[1:]}" not in small}
+    types = set(TYPE.findall(small)).difference(end.replace("/", "") for end in CLOSING.findall(small))
 
     def unless_type(by: str) -> Callable[[re.Match[str]], str] | str:
         if not types:

@@ -35,6 +35,8 @@ from bertpre.data.tables import (
     TextFiles,
     named,
     path_key,
+    read_document,
+    read_lines,
     read_paragraphs,
     refuse_other_delimiter,
 )
@@ -263,10 +265,8 @@ def is_cached(dataset: str) -> bool:
     return prepared.is_dir() or Path(HF_HUB_CACHE, repo_folder_name(repo_id=dataset, repo_type="dataset")).is_dir()
 
 
-def load_files(files: list[str], path: str, text_unit: str, key: str) -> "IterableDataset | Columns":
+def load_files(files: list[str], path: str, text_unit: str, key: str) -> Columns:
     """The rows of files of one kind; `path` is how messages name them together."""
-    from datasets import load_dataset
-
     files, kind = files_of_one_kind(files, path, key)
     if kind == WIKI:
         return TextFiles(files, read_articles)
@@ -279,11 +279,7 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> "Iterab
         return CsvFiles(files, "," if kind == ".csv" else "\t")
     if kind in (".json", ".jsonl"):
         return JsonFiles(files)
-    if text_unit == "paragraph":
-        return TextFiles(files, read_paragraphs)
-    options = {"sample_by": text_unit, "encoding": "utf-8-sig"}
-    names = list(map(glob.escape, files))  # data_files are patterns
-    return load_dataset("text", data_files=names, split="train", streaming=True, **options)
+    return TextFiles(files, {"line": read_lines, "paragraph": read_paragraphs, "document": read_document}[text_unit])
 
 
 def load_folder(
@@ -335,6 +331,11 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     if lists_files(folder / "README.md"):
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
+    if links := sorted(place for place in folder.rglob("*") if place.is_symlink() and place.is_dir()):
+        raise UserError(
+            f"{path_key(key)}: {links[0]} is a link to a folder, which is not followed; give a pattern, which follows "
+            f"it, e.g. {folder}/**/*{ending(Path(next(iter(read), '')))}"
+        )
     files = sorted(file for file in folder.rglob("*") if file.is_file() and is_data(file.relative_to(folder)))
     if not by_content:
         others = [file for file in files if ending(file) not in KNOWN_ENDINGS]
@@ -372,8 +373,9 @@ def lists_files(readme: Path) -> bool:
 
 
 def is_data(file: Path) -> bool:
-    """Whether a file of a folder may hold data: it is not hidden and does not describe the folder."""
-    return not any(part.startswith((".", "__")) for part in file.parts) and file.name not in METADATA
+    """Whether a file, by its path in a folder, may hold data: it is not hidden and does not describe the folder."""
+    is_metadata = file.name in METADATA and (len(file.parts) == 1 or file.name != "README.md")
+    return not any(part.startswith((".", "__")) for part in file.parts) and not is_metadata
 
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:
@@ -475,6 +477,8 @@ def kind_of(file: str, key: str) -> str:
     known = ending(Path(file))
     if known in KNOWN_ENDINGS and known != ".txt":
         return known if Path(file).stat().st_size else EMPTY
+    if known == ".zip":
+        raise UserError(f"{path_key(key)}: {file} is an archive; unpack it, and give a folder or pattern of its files")
     content = recognize(file)
     if known == ".txt":
         if content == BINARY and is_utf16(file):

@@ -25,9 +25,9 @@ MANY_FILES = 20  # so many files are documents rather than shards, and enough of
 
 def open_file(file: str, mode: str, **options: Any) -> AbstractContextManager[IO[Any]]:
     """Open a local file, decompressed by its ending."""
-    import fsspec
+    from fsspec.implementations.local import LocalFileSystem  # fsspec.open takes :: in a name for a chain of places
 
-    return fsspec.open(file, mode, compression="infer", **options)
+    return LocalFileSystem().open(file, mode, compression="infer", **options)
 
 
 def is_whole(file: str) -> bool:

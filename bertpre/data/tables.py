@@ -25,8 +25,11 @@ MISSING = ["", "nan", "NaN"]  # not "None", "null" or "NA", which may be texts o
 class Columns(Protocol):
     """The part of a dataset's interface (of the library `datasets`) that a table reads from."""
 
-    column_names: Sequence[str]
-    features: Mapping[str, Any] | None
+    @property
+    def column_names(self) -> Sequence[str]: ...
+
+    @property
+    def features(self) -> Mapping[str, Any] | None: ...
 
     def select_columns(self, columns: list[str]) -> "Columns": ...
 
@@ -302,6 +305,19 @@ class TextFiles:
         texts = chain.from_iterable(map(self.read, self.files))
         while batch := list(islice(texts, batch_size)):
             yield {"text": batch}
+
+
+def read_lines(file: str) -> Iterator[str]:
+    """The lines of a text file, without their ends."""
+    with open_file(file, "rt", encoding="utf-8-sig") as stream:
+        for line in stream:
+            yield line.rstrip("\n")
+
+
+def read_document(file: str) -> Iterator[str]:
+    """All of a text file."""
+    with open_file(file, "rt", encoding="utf-8-sig") as stream:
+        yield stream.read()
 
 
 def read_paragraphs(file: str) -> Iterator[str]:

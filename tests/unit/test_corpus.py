@@ -215,6 +215,33 @@ def test_a_readme_that_lists_no_files_does_not_hide_those_of_no_split(readme: st
     assert "1 of the 2 files" in mistake(tmp_path)
 
 
+def test_a_readme_below_the_top_is_a_file_like_others(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("README.md", "a/README.md", "a/notes.md"):
+        (tmp_path / name).write_text(name)
+    assert "1 of the 2 files in" in mistake(tmp_path)
+    assert list(read_documents(f"{tmp_path}/**/*.md")) == ["README.md", "a/README.md", "a/notes.md"]
+
+
+def test_a_link_to_a_folder_is_followed_by_patterns_only(tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+    (tmp_path / "own" / "link").symlink_to(tmp_path / "other")
+    assert f"{tmp_path}/own/link is a link to a folder, which is not followed; give a pattern" in mistake(
+        tmp_path / "own"
+    )
+    assert list(read_documents(f"{tmp_path}/own/**/*.txt")) == ["other", "own"]
+
+
+@pytest.mark.parametrize("unit", ["line", "paragraph", "document"])
+def test_names_with_the_signs_of_patterns_and_chains_are_read(unit: str, tmp_path: Path) -> None:
+    file = tmp_path / "[draft] a::b*.txt"
+    file.write_text("a b\nc\n\nd\n")
+    expected = {"line": ["a b", "c", "", "d"], "paragraph": ["a b\nc", "d"], "document": ["a b\nc\n\nd\n"]}
+    assert list(read_documents(f"{tmp_path}/*.txt", text_unit=unit)) == expected[unit]
+
+
 def test_files_of_other_kinds_in_a_folder_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "a.txt"), write(tmp_path / "b.txt")
     (tmp_path / "c.md").write_text("# A note\n")
@@ -318,6 +345,7 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
         ("wiki_01", b'<doc id="1" url="u" title="A">\n</doc>\nmore', "has text outside of its <doc> blocks: 'more'"),
         ("wiki_02.bz2", bz2.compress(b"text " * 999)[:30], "cannot be read: Compressed file ended before"),
         ("wiki_03.gz", b"not compressed", "cannot be read: Not a gzipped file"),
+        ("two.zip", b"PK\3\4", "two.zip is an archive; unpack it, and give a folder or pattern of its files"),
         (
             "corpus.docx",
             b"PK\3\4\0\0 a zip archive",
