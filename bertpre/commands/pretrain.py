@@ -65,13 +65,12 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
     on_gpu = accelerator.device.type == "cuda"  # a CPU's steps take longer than planning holds them up
     try:
-        with data.planned_ahead() if on_gpu else nullcontext():
+        with trainer.log.output, data.planned_ahead() if on_gpu else nullcontext():
             validation = trainer.train()
     except BaseException:
         if pushing is not None:
             pushing.stop()
         raise
-    trainer.log.output.close()
     if pushing is not None:
         pushing.end(PUSH_SECONDS)
     results = results_of(trainer, data, model, validation)

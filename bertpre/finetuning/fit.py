@@ -64,6 +64,12 @@ class FineTuning:
 
     def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
+        file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
+        with MetricsLog(file, stage, is_main, trackers) as log:  # loading and encoding may raise too
+            return self.fit_logged(seed, log)
+
+    def fit_logged(self, seed: int, log: MetricsLog) -> tuple[Classifier, dict[str, Any]]:
+        """Do what `fit` does, with an open log."""
         start, settings = time.perf_counter(), self.recipe.required_finetune
         task = build_task(settings, self.training)
         model, tokenizer = load_start(self.recipe, self.init, task, seed)
@@ -78,8 +84,6 @@ class FineTuning:
         if self.validation is not None:
             measure = partial(classifier.measure, classifier.encode(self.validation), self.accelerator)
             best = BestEpoch(model, measure, settings)
-        file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
-        log = MetricsLog(file, stage, is_main, trackers)
         place = None
         if self.checkpoints is not None:
             place = Checkpoints(self.checkpoints / str(seed), every_seconds=SAVE_SECONDS, keep=1)
@@ -87,7 +91,6 @@ class FineTuning:
             self.recipe, seed, TaskModel(model, task), data, best, log, place, self.after_step
         )
         trainer.train()
-        log.close()
         epochs = trainer.progress.step // data.steps_per_epoch
         metrics: dict[str, Any] = {"seed": seed, "epochs": epochs, "examples": len(encoded.ids)}
         if best is not None and self.validation is not None:

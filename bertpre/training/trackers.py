@@ -38,11 +38,14 @@ class Tracker(Protocol):
 
     def log(self, split: str, step: int, metrics: dict[str, float]) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, exit_code: int = 0) -> None: ...  # not 0: the training ended early
 
 
 class MetricsLog:
-    """Appends one JSON object per log line and prints the line in words; only the main process does."""
+    """Appends one JSON object per log line and prints the line in words; only the main process does.
+
+    As a context, it is closed at the end of the training that it holds, with exit code 1 where that raises.
+    """
 
     def __init__(
         self,
@@ -112,11 +115,17 @@ class MetricsLog:
         if self.active:
             console.draw(self.stage, ", ".join([f"step {step:,}", *self.in_words(metrics)]), progress)
 
-    def close(self) -> None:
+    def close(self, exit_code: int = 0) -> None:
         """Remove the live line and close the trackers."""
         console.erase()
         for tracker in self.trackers:
-            tracker.close()
+            tracker.close(exit_code)
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(exit_code=0 if kind is None else 1)  # 1 after a signal too: the run has not reached its end
 
 
 class Choice(Protocol):
@@ -143,7 +152,10 @@ def start_trackers(folder: Path, stage: str, choice: Choice, config: dict[str, A
 
 
 class WandbTracker:
-    """A wandb run, offline without a key or a network; a resumed training continues the same wandb run."""
+    """A wandb run, offline without a key or a network; a resumed training continues the same wandb run.
+
+    In a sweep whose run the caller has opened it is that run, which stays open: wandb refuses a second one there.
+    """
 
     def __init__(self, project: str, folder: Path, stage: str, config: dict[str, Any]) -> None:
         if not os.environ.get("WANDB_MODE"):
@@ -151,9 +163,14 @@ class WandbTracker:
         import wandb
         from pydantic import ValidationError
 
-        self.wandb, settings = wandb, {
+        self.is_own = True
+        if wandb.run is not None and wandb.run.sweep_id:
+            self.run, self.is_own = wandb.run, False
+            return
+        settings = {
             "project": project, "name": f"{folder.name}-{stage}", "dir": str(folder), "config": config,
             "id": run_id(folder / f"wandb-{stage}.id"), "resume": "allow",
+            "reinit": "create_new",  # by default a run that is open in this process, perhaps the user's, is returned
             "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline"),
             "settings": wandb.Settings(init_timeout=INIT_TIMEOUT),
         }  # fmt: skip
@@ -174,14 +191,19 @@ class WandbTracker:
 
     def log(self, split: str, step: int, metrics: dict[str, float]) -> None:
         """Log one row; a failure of wandb does not stop the training."""
+        at = step if self.is_own else None  # in another's run steps may be taken, and wandb takes none twice
         try:
-            self.run.log({f"{split}/{name}": value for name, value in metrics.items()}, step=step)
+            self.run.log({f"{split}/{name}": value for name, value in metrics.items()}, step=at)
         except Exception as error:
             logger.warning("wandb: the metrics of step %d were not logged: %s", step, error)
 
-    def close(self) -> None:
-        """Finish the run."""
-        self.run.finish()
+    def close(self, exit_code: int = 0) -> None:
+        """Finish the run; a failure of wandb does not stop what follows."""
+        try:
+            if self.is_own:
+                self.run.finish(exit_code)
+        except Exception as error:
+            logger.warning("wandb: the run was not finished: %s", error)
 
 
 def run_id(file: Path) -> str:
@@ -214,6 +236,6 @@ class TensorBoardTracker:
         for name, value in metrics.items():
             self.writer.add_scalar(f"{split}/{name}", value, step)
 
-    def close(self) -> None:
+    def close(self, exit_code: int = 0) -> None:
         """Flush and close the event file."""
         self.writer.close()

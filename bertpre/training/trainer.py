@@ -339,7 +339,6 @@ class Trainer:
         self.log.output.show(
             f"stopped by {name} after step {self.progress.step} (saved). Run the same command to resume."
         )
-        self.log.output.close()
         raise SystemExit(0)
 
     def roll_back(self, error: NonFiniteGradient) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bertpre.commands.finetune import finetune
 from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
@@ -295,6 +297,69 @@ def test_wandb_resumes_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     runs = [path for path in (target / "wandb").iterdir() if path.name.startswith("offline-run-")]
     assert len(runs) == 2
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}
+
+
+def test_a_training_in_wandb_is_a_run_of_its_own_and_failed_where_it_ends_early(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+    from wandb.sdk.wandb_run import Run
+
+    codes: list[tuple[str, int | None]] = []
+    finish = Run.finish
+
+    def finish_noted(run: Run, exit_code: int | None = None) -> None:
+        codes.append((run.id, exit_code))
+        finish(run, exit_code)
+
+    def fail() -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Run, "finish", finish_noted)
+    target, project = copy_run(tiny_run, tmp_path / "run", "prepare"), "training.wandb_project=films"
+    recipe = recipe_of(tiny_run, target, project)
+    mine = wandb.init(project="mine", dir=str(tmp_path))
+    with pytest.raises(RuntimeError, match="a fault"):
+        pretrain(recipe, at_step(4, fail))
+    stopped_after_step_8(tiny_run, target, project)
+    pretrain(recipe)
+    shutil.rmtree(target / "model")
+    with pytest.raises(UserError, match="bertpre pretrain"):
+        finetune(recipe)
+    ids = [(target / f"wandb-{stage}.id").read_text() for stage in ("pretrain", "finetune")]
+    assert codes == [(ids[0], 1), (ids[0], 1), (ids[0], 0), (ids[1], 1)]
+    assert wandb.run is mine
+    mine.finish()
+
+
+def test_an_open_run_of_a_sweep_gets_the_metrics_and_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    wandb.teardown()  # it reads the environment once
+    monkeypatch.setenv("WANDB_SWEEP_ID", "search")
+    monkeypatch.setenv("WANDB_RUN_ID", "trial")
+    mine = wandb.init(dir=str(tmp_path))
+    for stage in ("pretrain", "finetune"):
+        tracker = WandbTracker("films", tmp_path, stage, {})
+        tracker.log("train", 7, {"loss": 1.0})
+        tracker.close()
+    assert (tracker.run, mine.step) == (mine, 2)  # none is left out as a step that was there before
+    mine.finish()
+    wandb.teardown()
+
+
+def test_a_fault_of_wandb_at_the_end_costs_no_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = WandbTracker("films", tmp_path, "pretrain", {})
+
+    def fail(exit_code: int) -> None:
+        raise ConnectionResetError("Connection lost")
+
+    finish, tracker.run.finish = tracker.run.finish, fail
+    tracker.close()
+    finish()
+    assert "wandb: the run was not finished: Connection lost" in caplog.text
 
 
 def test_wandb_mode_may_be_empty_and_a_wrong_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
