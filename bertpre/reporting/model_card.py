@@ -27,34 +27,47 @@ fill_mask = pipeline("fill-mask", model="{repo_id}")
 print(fill_mask("It is a [MASK].", top_k=3))
 ```
 """
-LOADING_SUBFOLDER = """
+IN_SUBFOLDER = """
 The folder `classifier/` holds a model for {task}:
 
-```python
-from transformers import {auto_class}, AutoTokenizer, pipeline
+"""
+LOADING_SUBFOLDER = """```python
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-model = {auto_class}.from_pretrained("{repo_id}", subfolder="classifier")
+model = AutoModelForSequenceClassification.from_pretrained("{repo_id}", subfolder="classifier")
 tokenizer = AutoTokenizer.from_pretrained("{repo_id}", subfolder="classifier")
-classify = pipeline("{pipeline}", model=model, tokenizer=tokenizer{choice})
-print(classify({text}))
+classify = pipeline("text-classification", model=model, tokenizer=tokenizer{choice})
+print(classify({text}, truncation=True))
 ```
 """
 LOADING_CLASSIFIER = """```python
 from transformers import pipeline
 
-classify = pipeline("{pipeline}", model="{repo_id}"{choice})
-print(classify({text}))
+classify = pipeline("text-classification", model="{repo_id}"{choice})
+print(classify({text}, truncation=True))
 ```
+"""
+LOADING_WORDS = """```python
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+model = AutoModelForTokenClassification.from_pretrained("{repo_id}"{subfolder})
+tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{subfolder})
+words = "Anne-Marie saw Oslo .".split()
+inputs = tokenizer(words, is_split_into_words=True, truncation=True, return_tensors="pt")
+labels, numbers = model(**inputs).logits[0].argmax(-1).tolist(), inputs.word_ids()
+for place, number in enumerate(numbers):
+    if number not in (None, numbers[place - 1]):  # the first token of a word
+        print(words[number], model.config.id2label[labels[place]])
+```
+
+A word has the label of its first token. The pipeline `token-classification` labels the parts of a word with a hyphen,
+and each Chinese character, by themselves: it finds other entities in them.
 """
 TASKS = {
     "classification": "text classification",
     "multi_label": "multi-label text classification",
     "regression": "text regression",
     "tokens": "token classification",
-}
-CHOICES = {  # what the pipeline has to be told
-    "tokens": ', aggregation_strategy="first"',  # words, not pieces of them
-    "multi_label": ", top_k=None",  # the probability of every class
 }
 OTHER_ENDS = """
 Of a text that is too long, this code reads the start. The metrics were measured on its end, or on both its ends
@@ -482,23 +495,19 @@ def how_to_load(
 
 def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
     """Code for models that transformers knows."""
+    encoder = LOADING.format(repo_id=repo_id)
     if "finetune" not in results:
-        return LOADING.format(repo_id=repo_id)
-    settings = recipe.required_finetune
-    is_tokens = settings.task == "tokens"
+        return encoder
+    settings, is_alone = recipe.required_finetune, is_classifier(results)
+    before = "" if is_alone else encoder + IN_SUBFOLDER.format(task=TASKS[settings.task])
+    if settings.task == "tokens":
+        return before + LOADING_WORDS.format(repo_id=repo_id, subfolder="" if is_alone else ', subfolder="classifier"')
     text = '"I would see it again."'
     if settings.text_pair_column is not None:
         text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
-    choices = {
-        "repo_id": repo_id,
-        "task": TASKS[settings.task],
-        "auto_class": "AutoModelForTokenClassification" if is_tokens else "AutoModelForSequenceClassification",
-        "pipeline": pipeline_of(settings),
-        "choice": CHOICES.get(settings.task, ""),
-        "text": text if is_tokens else f"{text}, truncation=True",
-    }
-    code = LOADING_CLASSIFIER if is_classifier(results) else LOADING + LOADING_SUBFOLDER
-    return code.format(**choices) + ("" if settings.truncation == "head" or is_tokens else OTHER_ENDS)
+    choice = ", top_k=None" if settings.task == "multi_label" else ""  # the probability of every class
+    code = (LOADING_CLASSIFIER if is_alone else LOADING_SUBFOLDER).format(repo_id=repo_id, choice=choice, text=text)
+    return before + code + ("" if settings.truncation == "head" else OTHER_ENDS)
 
 
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:

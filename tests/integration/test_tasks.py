@@ -151,6 +151,8 @@ def test_every_task(
         assert json.loads(capsys.readouterr().out) == printed
         assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
+    if kind == "words":  # one that the pre-tokenizer splits
+        text = "mira-oda saw oslo"
     assert run_here("predict", run, text, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed.keys() >= {
@@ -167,18 +169,20 @@ def test_every_task(
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     scope: dict[str, Any] = {}
-    exec(code, scope)
+    capsys.readouterr()
+    exec(code.replace("Anne-Marie saw Oslo .", text), scope)
+    if kind == "words":
+        labelled = zip(printed["words"], printed["tags"], strict=True)
+        assert capsys.readouterr().out.splitlines() == [f"{word} {tag}" for word, tag in labelled]
+        return
     text = {"text": "mira saw oslo", "text_pair": "mira saw it"} if kind == "pairs" else "mira saw oslo"
     answers = scope["classify"](text)
-    answer = answers[0] if isinstance(answers, list) and kind != "words" else answers
+    answer = answers[0] if isinstance(answers, list) else answers
     assert {
         "classes": lambda: answer["label"] == printed["label"],
         "pairs": lambda: (answer["label"], answer["score"]) == (printed["label"], near(printed["probability"])),
         "regression": lambda: answer["score"] == near(printed["value"]),
         "sets": lambda: {each["label"]: near(each["score"]) for each in answer} == printed["probabilities"],
-        "words": lambda: (
-            [found["entity_group"] for found in answer] == [tag[2:] for tag in printed["tags"] if tag != "O"]
-        ),
     }[kind]()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from huggingface_hub import ModelCard
 
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.model_card import model_card, without_own_places, write_card
+from tests.helpers import ROOT
 
 RESULTS: dict[str, Any] = {
     "prepare": {
@@ -180,6 +182,15 @@ def test_the_code_says_where_it_reads_other_ends_than_the_metrics() -> None:
     assert "The metrics were measured on its end" in card(recipe("finetune.truncation=head_tail"))
     assert "The metrics were measured on its end" not in card(recipe("finetune.truncation=head"))
     assert "top_k=None" in card(recipe("finetune.task=multi_label"))
+
+
+def test_words_are_labelled_by_the_code_of_the_documentation() -> None:
+    tokens, tuned = recipe("finetune.task=tokens"), {"finetune": RESULTS["finetune"]}
+    card_of = partial(model_card, tokens, manifest=manifest(), model_type="bert", repo_id="runs/names/finetuned")
+    (code,) = re.findall(r"```python\n.*?```\n", card_of(results=tuned), re.DOTALL)
+    assert code in (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    place = '"runs/names/finetuned"'
+    assert code.replace(place, f'{place}, subfolder="classifier"') in card_of(results=RESULTS)
 
 
 def test_the_model_that_the_weights_began_with_is_named_throughout() -> None:
