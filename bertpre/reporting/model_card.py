@@ -101,8 +101,13 @@ from transformers import AutoTokenizer
 folder = "{folder}"  # where its files lie on this machine{download}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
-print(session.run(None, dict(tokenizer("It is good.", return_tensors="np"))))
+inputs = tokenizer({arguments}, truncation=True, return_tensors="np")
+print(session.run(None, dict(inputs)))
 ```
+"""
+GRAPH_IN_SUBFOLDER = """
+The classifier's graph is `classifier/model.onnx`; it reads
+`tokenizer({arguments}, truncation=True, return_tensors="np")`.
 """
 OBJECTIVES = {
     "nsp": "masked language modelling and next sentence prediction",
@@ -166,7 +171,7 @@ def model_card(
     if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
         head["model-index"] = index
     sections = {
-        "How to load it": how_to_load_onnx(repo_id, revision, "finetune" in results and not is_classifier(results))
+        "How to load it": how_to_load_onnx(recipe, results, repo_id, revision)
         if is_onnx
         else how_to_load(recipe, results, repo_id, model_type, revision),
         "Metrics": metrics(results),
@@ -475,12 +480,27 @@ def pipeline_of(settings: Finetune) -> str:
     return "token-classification" if settings.task == "tokens" else "text-classification"
 
 
-def how_to_load_onnx(repo_id: str, revision: str | None = None, has_classifier: bool = False) -> str:
+def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revision: str | None = None) -> str:
     """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
     branch = f" --revision {revision}" if revision else ""
     download = f"; to get them: hf download {repo_id}{branch} --local-dir {repo_id}" if "/" in repo_id else ""
-    second = "\nThe classifier's graph is `classifier/model.onnx`.\n" if has_classifier else ""
-    return LOADING_ONNX.format(folder=repo_id, download=download) + second
+    place, text = {"folder": repo_id, "download": download}, '"It is good."'
+    if "finetune" not in results:
+        return LOADING_ONNX.format(**place, arguments=text)
+    settings = recipe.required_finetune
+    arguments = tokenizer_arguments(settings, text)
+    if is_classifier(results):
+        code = LOADING_ONNX.format(**place, arguments=arguments)
+    else:
+        code = LOADING_ONNX.format(**place, arguments=text) + GRAPH_IN_SUBFOLDER.format(arguments=arguments)
+    return code + other_ends(settings)
+
+
+def tokenizer_arguments(settings: Finetune, text: str) -> str:
+    """Code that gives the tokenizer an example of what a classifier reads: `text`, a pair, or words."""
+    if settings.task == "tokens":
+        return '["It", "is", "good", "."], is_split_into_words=True'
+    return text if settings.text_pair_column is None else f'{text}, "I like it."'
 
 
 def how_to_load(
@@ -507,7 +527,12 @@ def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
         text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
     choice = ", top_k=None" if settings.task == "multi_label" else ""  # the probability of every class
     code = (LOADING_CLASSIFIER if is_alone else LOADING_SUBFOLDER).format(repo_id=repo_id, choice=choice, text=text)
-    return before + code + ("" if settings.truncation == "head" else OTHER_ENDS)
+    return before + code + other_ends(settings)
+
+
+def other_ends(settings: Finetune) -> str:
+    """A note where the metrics were measured on other ends of long texts than the code reads."""
+    return "" if settings.truncation == "head" or settings.task == "tokens" else OTHER_ENDS
 
 
 def training_data(recipe: Recipe, results: dict[str, Any]) -> str:

@@ -186,6 +186,28 @@ def test_every_task(
     }[kind]()
 
 
+@pytest.mark.slow  # torch traces the graph for half a minute
+def test_the_card_of_a_graph_classifies_pairs_as_predict_does(
+    data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pytest.importorskip("onnxruntime")
+    settings = TASKS["pairs"] | {"pooling": "mean", "truncation": "head", "epochs": 1}
+    recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
+    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
+    assert run_here("export", tmp_path / "run", "--to", "onnx", "--output-dir", tmp_path / "graph") == 0
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", Path("graph/README.md").read_text(encoding="utf-8"), re.DOTALL)
+    for second in ("I like it.", "I like it. " * 50):
+        scope: dict[str, Any] = {}
+        exec(code.replace("I like it.", second), scope)
+        (logits,) = scope["session"].run(None, dict(scope["inputs"]))
+        capsys.readouterr()
+        assert run_here("predict", tmp_path / "run", f"It is good.\t{second}", "--json") == 0
+        expected = json.loads(capsys.readouterr().out)["probabilities"].values()
+        assert torch.tensor(logits[0]).softmax(0).tolist() == near([*expected])
+
+
 def near(value: float) -> Any:  # noqa: ANN401
     return pytest.approx(value, abs=1e-4)
 

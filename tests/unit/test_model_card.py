@@ -217,6 +217,26 @@ def test_the_card_of_a_graph_names_its_branch_and_the_classifiers_graph() -> Non
     assert "classifier/" not in model_card(recipe(), encoder, {}, "bert", "someone/tiny", is_onnx=True)
 
 
+@pytest.mark.parametrize(
+    ("override", "arguments"),
+    [
+        ("seed=0", '"It is good."'),
+        ("finetune.text_pair_column=other", '"It is good.", "I like it."'),
+        ("finetune.task=tokens", '["It", "is", "good", "."], is_split_into_words=True'),
+    ],
+)
+def test_the_card_of_a_graph_shows_what_its_classifier_reads(override: str, arguments: str) -> None:
+    tuned = {"finetune": RESULTS["finetune"]}
+    alone, both = (
+        model_card(recipe(override), results, manifest(), "bert", "someone/tiny", is_onnx=True)
+        for results in (tuned, RESULTS)
+    )
+    call = f'tokenizer({arguments}, truncation=True, return_tensors="np")'
+    assert f"inputs = {call}\n" in alone
+    assert ("on its end" in alone) == ("on its end" in both) == ("tokens" not in override)  # head_tail
+    assert 'inputs = tokenizer("It is good.", truncation=True' in both and f"it reads\n`{call}`" in both
+
+
 def test_a_classifier_made_from_another_model_claims_nothing_of_this_runs_pretraining() -> None:
     tuned = {stage: RESULTS[stage] for stage in ("prepare", "finetune", "evaluate")}
     text = card(recipe("corpus.path=owner/corpus", "corpus.name=null", "finetune.init=owner/other"), results=tuned)
