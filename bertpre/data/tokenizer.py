@@ -27,6 +27,8 @@ COVERAGE = 0.9999  # of the text's characters are tokens; a word with one of the
 LEAST_ALPHABET = 1000  # characters that are tokens even where fewer reach the coverage
 STOCK_WORD = 100  # characters; BertTokenizer makes a longer word [UNK]
 LONGEST_WORD = 500  # the same for a text with long words; not more, because the time per word is quadratic
+# Longer words are [UNK] anyway; learned, they take quadratic time and much of the vocabulary. Han and kana stay.
+TOO_LONG = re.compile(rf"[^\W_\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]{{{LONGEST_WORD + 1},}}")
 NOTABLE_SHARE = 0.001  # of the characters; what concerns fewer of them changes nothing
 ACCENTED = ("LATIN", "GREEK", "CYRILLIC", "COMBINING", "VARIATION")  # names of characters whose marks are no letters
 
@@ -141,14 +143,17 @@ def learn_tokenizer(
 
 
 def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts:
-    """Write every n-th text to a file, and count the characters of all; halves of surrogate pairs are left out."""
+    """Write every n-th text to a file, and count the characters of all.
+
+    Halves of surrogate pairs are not written, nor words above LONGEST_WORD, such as a sequence of DNA.
+    """
     from tokenizers import pre_tokenizers
 
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer()])
     counts, in_long_words, seen = np.zeros(sys.maxunicode + 1, dtype=np.int64), 0, 0
     with file.open("w", encoding="utf-8", errors="ignore") as stream:
         while batch := list(islice(texts, 1000)):
-            stream.writelines(f"{text}\n" for text in batch[-seen % every :: every])
+            stream.writelines(TOO_LONG.sub(" ", text) + "\n" for text in batch[-seen % every :: every])
             seen += len(batch)
             joined = "\n".join(["", *batch, ""])
             codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

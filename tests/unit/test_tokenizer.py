@@ -213,6 +213,14 @@ def test_long_words_are_read_by_the_saved_tokenizer_and_endless_ones_are_not(tmp
     assert type(short).__name__ == "BertTokenizer"
 
 
+def test_nothing_is_learned_from_words_that_no_tokenizer_reads(tokenizer: PreTrainedTokenizerBase) -> None:
+    bases = "".join(random.Random(0).choices("acgt", k=20_000))
+    with_dna = learn_tokenizer(iter([*texts(), bases]), vocab_size=500, lowercase=True, max_length=64)
+    assert with_dna.get_vocab() == tokenizer.get_vocab()
+    han = learn_tokenizer(iter(["日本語" * 1000]), vocab_size=64, lowercase=True, max_length=64)
+    assert {"日", "本", "語"} <= han.get_vocab().keys()
+
+
 @pytest.mark.parametrize(
     ("text", "strip_accents", "kept"),
     [
