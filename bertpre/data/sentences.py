@@ -18,17 +18,24 @@ BOUNDARY = re.compile(
     rf"""|(?<=[\u0370-\u03ff\u1f00-\u1fff];){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""  # the Greek question mark
     r"""|(?<=[。！？｡។။።།])[。！？｡។။።།]*[」』”’）〉》】〕]*"""
     r"""|(?<=፡)(?<!፡፡)፡++"""  # the Ethiopic full stop in two characters; one stands between words
-    r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])"""  # no space: "the end.The actors"
+    # No space: "the end.The actors", "scene...Christ!"; but java.lang.NullPointerException is one name.
+    r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])(?:(?<!\w\.)|(?=[A-Z][^\W\d_A-Z]+(?:[\s,;:'’!?]|$)))"""
     r"""|(?<=[가-힣]{2}[.!?])[.!?]*(?=[가-힣])"""  # likewise in Korean: "재밌네요..아직 안 보신분"
     r"""|(?<=\n))"""
 )
 TITLE = (  # abbreviations before a name or a number
-    r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs|Vol|pp|cf|e\.g|i\.e|U\.S|U\.K|a\.m|p\.m"
+    r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs?|Vol|pp|cf|e\.g|i\.e|a\.m|p\.m"
     r"|approx|Inc|Ltd|Co|Mt|Ft|κκ?|(?:[a-z]\.)+[a-z]"
 )
-NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE})$")
-LOWER_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|etc|no|feat|ft|dept|ca|min|max)$|\.$", re.IGNORECASE)
-NUMBER = re.compile(r"(?:^|\W)[Nn]o$")
+DOTTED = r"Ph\.D|(?:[A-Z]\.)+[A-Z]"  # "J.K. Rowling", or "in the U.S. The"
+NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|(?P<dotted>{DOTTED}))$")
+LOWER_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|{DOTTED}|etc|no|feat|ft|dept|ca|min|max)$|\.$", re.IGNORECASE)
+STARTER = re.compile(  # words that begin sentences, and hardly ever names
+    r"(?:The|This|That|These|Those|There|It|He|She|They|We|I|You|His|Her|Its|Their|My|Our|In|On|At|A|An|And|But|As|By|For"
+    r"|From|With|To|After|Before|During|Since|If|When|While|Although|However|Then|So|Soon|Also|Too|Another|Both|Some|Many"
+    r"|Most|Following|Furthermore|Anyway|Now|What|Who|Why|How|Is|Was|Did|Do|Not|No)\b"
+)
+NUMBER = re.compile(r"(?:^|\W)[Nn]o$|(?:^|[\s(\[])(?:pp?|[Ff]igs?|[Ee]qs?|Secs?|s)$")
 # A letter by itself, in scripts that spell words; none of Hebrew, where it may follow a quote: ארה"ב.
 INITIAL = re.compile(r"(?:^|[\s(\"'«„])([^\W\d_A-Za-z\u0590-\u05ff가-힣\u3040-\u30ff\u3400-\u9fff])$")
 SHORT_OR_NUMBER = re.compile(r"(?:^|\W)(?:[^\W\d_]{1,3}|\d+)$")
@@ -97,9 +104,9 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
         return True
     if DATED.match(text, match.end()) and ORDINAL.search(text, *before):
         return True
-    return NAME_FOLLOWS.search(text, *before) is not None or (
-        following.isdigit() and NUMBER.search(text, *before) is not None
-    )
+    if name := NAME_FOLLOWS.search(text, *before):
+        return name["dotted"] is None or not STARTER.match(text, match.end())
+    return following.isdigit() and NUMBER.search(text, *before) is not None
 
 
 def is_small(letter: str) -> bool:

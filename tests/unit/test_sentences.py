@@ -19,6 +19,9 @@ from bertpre.data.sentences import split_sentences
         ["I left.", "Mr. Smith came.", "Dr. Who stayed."],
         ["J. R. R. Tolkien wrote it.", "I read it."],
         ["It cost 3.5 dollars, e.g. a lot.", "See No. 5 for more."],
+        ["Roe v. Wade came first.", "J.K. Rowling lives in the U.K.", "The film was made in the U.S.", "It is long."],
+        ["He has a Ph.D. in law from Washington, D.C.", "She has none.", "Dr. Li, Ph.D. Chair, left."],
+        ["See p. 12, Fig. 3, eq. 4, Sec. 5 (s. 6) and 18 U.S.C. 12.", "It gets 5 stars.", "10 would do."],
         ["Wait... what happened?", "Nothing."],
         ["What?!", "No way!!!", "It's over."],
         ["visit example.com for more.", "It is free."],
@@ -91,6 +94,8 @@ def test_a_new_line_ends_a_sentence_after_an_abbreviation_too(line: str) -> None
         ["That was the end.", "The actors bowed."],
         ["재밌네요..", "아직 안 보신분 꼭 보세요....", "최고!", "또 봐요."],
         ["これは良い。", "iPhoneで見た。"],
+        ["A java.lang.NullPointerException came from fmt.Println(x)."],
+        ["What a scene...", "Christ!", "Wow, Bob"],
         ["영화 디.워를 봤다."],  # a title: one syllable before the full stop
     ],
 )
