@@ -24,8 +24,8 @@ HIDDEN = re.compile(r"<(?:(!--)|(?:(ref|script|style)(?=[\s/>])[^<>]{0,500}>))",
 HIDDEN_ENDS = {  # to its end, and the longest in characters: a stray end may follow much later
     "!--": (re.compile("-->"), 20_000),
     "ref": (re.compile("</ref>", re.IGNORECASE), 2000),
-    "script": (re.compile("</script>", re.IGNORECASE), 100_000),
-    "style": (re.compile("</style>", re.IGNORECASE), 100_000),
+    "script": (re.compile("</script>", re.IGNORECASE), 10_000_000),  # pages have their data in some
+    "style": (re.compile("</style>", re.IGNORECASE), 10_000_000),
 }
 ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
 FLAG = (

@@ -54,6 +54,11 @@ def test_markup_control_characters_and_white_space_are_removed(raw: str, clean: 
     assert clean_text(raw) == clean
 
 
+@pytest.mark.parametrize("tag", ["script", "style"])
+def test_a_long_script_or_style_is_removed(tag: str) -> None:
+    assert clean_text(f"shown <{tag}>{'x' * 2_000_000}</{tag}>again") == "shown again"
+
+
 @pytest.mark.parametrize(
     ("raw", "clean"),
     [
