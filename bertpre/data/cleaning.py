@@ -34,6 +34,8 @@ FLAG = (
     r"selected|data-[\w-]+)(?=[\s/>])"
 )
 ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
+# From its beginning to its end; with <pre> inside it is code. Its line ends are spaces to a browser.
+PARAGRAPH = re.compile(rf"<p{ATTRIBUTES}>[^<]*+(?:<(?!/?p(?:re)?[\s>])[^<]*+)*+</p\s*>", re.IGNORECASE)
 LINE_BREAK = re.compile(rf"<\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
 # One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
 INSIDE_WORD = re.compile(
@@ -77,7 +79,8 @@ def clean_text(text: str) -> str:
     if "\n" in text:
         text = unwrap(text)
     if "<" in text:
-        text = without_tags(without_hidden(text))
+        text = PARAGRAPH.sub(lambda paragraph: paragraph[0].replace("\n", " "), without_hidden(text))
+        text = without_tags(text)
     if "&" in text:
         text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     text = without_wiki_remnants(text)

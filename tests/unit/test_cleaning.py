@@ -13,6 +13,8 @@ from bertpre.data.cleaning import clean_text
         ("plain text", "plain text"),
         ("  two\t blanks  ", "two blanks"),
         ("one<br /><br />two<BR>three<p>four</p>", "one\ntwo\nthree\nfour"),
+        ("<p class=a>one\ntwo<br>\nthree</p>\n<p>four\n<p>five\nsix</p>", "one two\nthree\nfour\nfive six"),
+        ("<p>code\n<pre>a\nb</pre>\n</p> a<p\nb", "code\na\nb\na<p\nb"),
         ("an <i>italic</i> word", "an italic word"),
         (
             "H<sub>2</sub>O, un<b>believ</b>able, Donau<wbr>dampf, <span class='cap'>T</span>he",
