@@ -24,6 +24,7 @@ from bertpre.data.parts import (
     cut_into_parts,
     encode_part,
     is_encoded,
+    validation_draws,
 )
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SIZES, SPLITS, finish_store, join_shards, tidy_store
@@ -203,7 +204,7 @@ class StoreBuilder:
         train, validation = (
             [entry for fact in facts for entry in fact["shards"] if entry["split"] == split] for split in SPLITS
         )
-        self.refuse_too_small(train, validation, choice.dropped)
+        self.refuse_too_small(parts, train, validation, choice.dropped)
         groups = [*with_two_documents(train), validation]
         entries = [
             group[0] if len(group) == 1 else join_shards(workspace.folder, f"{group[0]['name']}.joined", group)
@@ -306,7 +307,9 @@ class StoreBuilder:
                 )
         return notes
 
-    def refuse_too_small(self, train: list[Entry], validation: list[Entry], dropped: dict[str, int]) -> None:
+    def refuse_too_small(
+        self, parts: list[Part], train: list[Entry], validation: list[Entry], dropped: dict[str, int]
+    ) -> None:
         """Raise UserError where a split has fewer than two documents; `dropped` are the others, by reason."""
         kept = num_documents(train) + num_documents(validation)
         read = f"of {kept + sum(dropped.values()):,} read{reasons(dropped, ' of them')}"
@@ -316,9 +319,13 @@ class StoreBuilder:
                 f"{self.sources[0]} leaves fewer than two documents to train on, {read}; give more text{unit}"
             )
         if num_documents(validation) < 2:
+            draws = np.sort(np.concatenate([validation_draws(part, self.seed) for part in parts]))
+            second = draws[1 + len(draws) - kept]  # even if the first ones are of documents without a token
+            enough = math.floor(1000 * second + 1) / 1000
+            advice = f", {enough:g} or more" if enough < 0.5 else ""  # the recipe allows no larger one
             reason = (
                 f"{self.validation_fraction:g} of the documents leaves fewer than two documents for validation, {read}"
-                "; give more text or a larger share"
+                f"; give more text or a larger share{advice}"
             )
             raise ArgumentError("validation_fraction", reason)
 

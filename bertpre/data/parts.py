@@ -114,8 +114,7 @@ def encode_part(part: Part, options: EncodeOptions) -> None:
     documents = [split_sentences(text) for text in part.kept_texts()]
     sentences = [sentence for document in documents for sentence in document]
     encoded = EncodedDocuments(*encoder.encode(sentences), np.array(list(map(len, documents)), dtype=np.int64))
-    digests = part.load("digests")[part.load("keep")]
-    is_validation = uniform(SPLIT_KEY, options.seed, digests[:, 0], digests[:, 1]) < options.validation_fraction
+    is_validation = validation_draws(part, options.seed) < options.validation_fraction
     repeats = {"train": part.facts("clean")["repeats"], "validation": 1}
     shards = []
     for split, chosen in zip(SPLITS, (~is_validation, is_validation), strict=True):
@@ -130,6 +129,12 @@ def encode_part(part: Part, options: EncodeOptions) -> None:
     part.save("lines", sampled_lines(sentences))
     no_token = len(documents) - sum(shard["documents"] for shard in shards)
     part.finish("encode", encoding_origin(part, options), {"no_token": no_token, "shards": shards})
+
+
+def validation_draws(part: Part, seed: int) -> np.ndarray:
+    """A number from 0 to 1 for each kept document, (D,); those below the share of validation are held out."""
+    digests = part.load("digests")[part.load("keep")]
+    return uniform(SPLIT_KEY, seed, digests[:, 0], digests[:, 1])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 from itertools import pairwise
@@ -169,6 +170,10 @@ def test_messages_name_the_argument_or_the_source(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="validation_fraction: .* leaves fewer than two documents") as caught:
         builder(tmp_path / "few", [source], validation_fraction=1e-6).build()
     assert caught.value.argument == "validation_fraction"
+    share = float(re.search(r"larger share, ([\d.]+) or more$", caught.value.reason)[1])
+    with pytest.raises(ArgumentError):
+        builder(tmp_path / "few", [source], validation_fraction=share - 0.001).build()
+    builder(tmp_path / "few", [source], validation_fraction=share).build()
     with pytest.raises(UserError, match="fewer than two documents to train on"):
         builder(tmp_path / "none", [source], validation_fraction=1 - 1e-6).build()
     with pytest.raises(ArgumentError, match="tokenizer.path: no tokenizer in"):
