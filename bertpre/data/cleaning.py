@@ -182,8 +182,11 @@ def blocks_of_lines(text: str) -> list[list[str]]:
 
 
 def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
-    """Whether lines end where the next word would not have fitted, mostly within a sentence that the next continues."""
-    pairs = [pair for block in blocks for pair in pairwise(block)]
+    """Whether lines end where the next word would not have fitted, mostly within a sentence that the next continues.
+
+    Lines that begin with a command or a comment of LaTeX say nothing about it.
+    """
+    pairs = [pair for block in blocks for pair in pairwise(block) if not any(line[0] in "\\%" for line in pair)]
     are_wide = 2 * sum(ENDS_UNSPACED(line) is not None for line, _ in pairs) > len(pairs)
     narrowest = NARROWEST // 2 if are_wide else NARROWEST
     if len(pairs) < least_pairs or not narrowest <= (width := wrap_width(blocks)) <= WIDEST:

@@ -114,6 +114,11 @@ def test_wrapped_lines_are_joined(width: int, end: str) -> None:
     assert clean_text(textwrap.fill(PARAGRAPHS[0], width)) == PARAGRAPHS[0]
 
 
+def test_wrapped_lines_are_joined_between_commands_of_latex() -> None:
+    before, after = "\\section{One}\n% A comment\n", "\n\\begin{center}\n\\caption{Two}\n\\end{center}"
+    assert clean_text(before + textwrap.fill(PARAGRAPHS[0], 72) + after) == before + PARAGRAPHS[0] + after
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -495,6 +495,7 @@ def test_articles_beside_other_files_are_not_ignored(tmp_path: Path) -> None:
 REVIEWS = [item.text for item in sample.generate("train", 200)]
 ESSAYS = [item.text.split("\n") for item in sample.generate("articles", 40)]
 WRAPPED = ["\n\n".join(textwrap.fill(paragraph, 72) for paragraph in essay) for essay in ESSAYS]
+LATEX = [textwrap.fill(review.replace("\n", " "), 72) + "\n\\item\n% A comment" * 3 for review in REVIEWS]
 BY_SENTENCE = ["\n".join(split_sentences(review)) for review in REVIEWS]
 NOTES = [f"# Note {number}\n\n{text}\n\n- one point\n- another\n" for number, text in enumerate(REVIEWS[:5])]
 
@@ -504,6 +505,7 @@ NOTES = [f"# Note {number}\n\n{text}\n\n- one point\n- another\n" for number, te
     [
         (["\n\n".join(WRAPPED)], "paragraph"),
         (WRAPPED, "document"),
+        (["\n\n".join(LATEX)], "paragraph"),
         (NOTES, "paragraph"),
         (NOTES * 4, "document"),
         (["\n\n".join(BY_SENTENCE)], "paragraph"),  # what google's create_pretraining_data reads
@@ -522,9 +524,9 @@ NOTES = [f"# Note {number}\n\n{text}\n\n- one point\n- another\n" for number, te
         (["\n\n".join(f"## {number}\n\n{review}" for number, review in enumerate(REVIEWS))], None),  # a line each
     ],
     ids=[
-        "wrapped", "wrapped files", "notes", "many notes", "google's format", "shards", "groups of lines", "essays",
-        "reviews", "missing reviews", "blank lines", "sentences", "truncated", "short", "Japanese", "hashtags", "one",
-        "chapters",
+        "wrapped", "wrapped files", "LaTeX", "notes", "many notes", "google's format", "shards", "groups of lines",
+        "essays", "reviews", "missing reviews", "blank lines", "sentences", "truncated", "short", "Japanese", "hashtags",
+        "one", "chapters",
     ],
 )  # fmt: skip
 def test_another_text_unit_is_advised_where_it_is_plainly_meant(
