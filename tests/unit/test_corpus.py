@@ -525,8 +525,8 @@ NOTES = [f"# Note {number}\n\n{text}\n\n- one point\n- another\n" for number, te
     ],
     ids=[
         "wrapped", "wrapped files", "LaTeX", "notes", "many notes", "google's format", "shards", "groups of lines",
-        "essays", "reviews", "missing reviews", "blank lines", "sentences", "truncated", "short", "Japanese", "hashtags",
-        "one", "chapters",
+        "essays", "reviews", "missing reviews", "blank lines", "sentences", "truncated", "short", "Japanese",
+        "hashtags", "one", "chapters",
     ],
 )  # fmt: skip
 def test_another_text_unit_is_advised_where_it_is_plainly_meant(
