@@ -483,7 +483,7 @@ def kind_of(file: str, key: str) -> str:
     if known == ".txt":
         if content == BINARY and is_utf16(file):
             raise UserError(f"{path_key(key)}: {file} is in UTF-16 or UTF-32; save it as UTF-8")
-        return WIKI if content == WIKI else ".txt"
+        return content if content in (WIKI, EMPTY) else ".txt"
     if content == BINARY:
         raise UserError(
             f"{path_key(key)}: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
