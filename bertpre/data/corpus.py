@@ -331,12 +331,13 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     if lists_files(folder / "README.md"):
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
-    if links := sorted(place for place in folder.rglob("*") if place.is_symlink() and place.is_dir()):
+    places = sorted(place for place in folder.rglob("*") if is_data(place.relative_to(folder)))
+    if links := [place for place in places if place.is_symlink() and place.is_dir()]:
         raise UserError(
             f"{path_key(key)}: {links[0]} is a link to a folder, which is not followed; give a pattern, which follows "
-            f"it, e.g. {folder}/**/*{ending(Path(next(iter(read), '')))}"
+            f"it, e.g. {folder}/**/*{min(map(ending, map(Path, read)), default='')}"
         )
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and is_data(file.relative_to(folder)))
+    files = [place for place in places if place.is_file()]
     if not by_content:
         others = [file for file in files if ending(file) not in KNOWN_ENDINGS]
         files = [file for file in files if ending(file) in KNOWN_ENDINGS]

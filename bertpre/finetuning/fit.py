@@ -69,7 +69,7 @@ class FineTuning:
             return self.fit_logged(seed, log)
 
     def fit_logged(self, seed: int, log: MetricsLog) -> tuple[Classifier, dict[str, Any]]:
-        """Do what `fit` does, with an open log."""
+        """The same as `fit`, with an open log."""
         start, settings = time.perf_counter(), self.recipe.required_finetune
         task = build_task(settings, self.training)
         model, tokenizer = load_start(self.recipe, self.init, task, seed)

@@ -227,6 +227,8 @@ def test_a_link_to_a_folder_is_followed_by_patterns_only(tmp_path: Path) -> None
     for name in ("own", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.txt").write_text(name)
+    (tmp_path / "own" / ".hidden").symlink_to(tmp_path / "other")
+    assert list(read_documents(f"{tmp_path}/own")) == ["own"]
     (tmp_path / "own" / "link").symlink_to(tmp_path / "other")
     assert f"{tmp_path}/own/link is a link to a folder, which is not followed; give a pattern" in mistake(
         tmp_path / "own"
