@@ -16,8 +16,9 @@ from bertpre.model.folders import read_config, save_model
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import to_yaml
+from bertpre.reporting.card_facts import without_own_places
 from bertpre.reporting.curves import read_metrics
-from bertpre.reporting.model_card import without_own_places, write_card
+from bertpre.reporting.model_card import write_card
 from bertpre.run_directory import load_run, read_manifest, read_results, refuse_unfinished_classifier
 from bertpre.training.checkpoint import FILES, read_state
 

@@ -1,82 +1,39 @@
 """The model card of a pushed model: what it is, how to load it, its training and its metrics."""
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bertpre.console import duration
-from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Recipe, Source, to_yaml
+from bertpre.recipe import Recipe, to_yaml
 from bertpre.recipe.paths import NAMES, paths_in
 from bertpre.recipe.yaml_core import write_yaml
+from bertpre.reporting.card_code import how_to_load, how_to_load_onnx
+from bertpre.reporting.card_facts import (
+    HUB_ID,
+    MODEL_ID,
+    TASKS,
+    front_matter,
+    is_classifier,
+    is_public,
+    is_synthetic,
+    model_index,
+    sources,
+    text_paths,
+    without_own_places,
+)
 from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.picture import pretraining_png
 from bertpre.reporting.report import headline_rows, synthetic_notes
 
 PICTURE = "curves.png"
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
-MODEL_ID = re.compile(r"([\w-][\w.-]*/)?[\w.-]+")  # some old models, such as bert-base-uncased, have no owner
-PATHS = (*PATH_KEYS, "output_dir")  # keys that may hold a path on this machine
-
-LOADING = """```python
-from transformers import pipeline
-
-fill_mask = pipeline("fill-mask", model="{repo_id}")
-print(fill_mask("It is a [MASK].", top_k=3))
-```
-"""
-IN_SUBFOLDER = """
-The folder `classifier/` holds a model for {task}:
-
-"""
-LOADING_SUBFOLDER = """```python
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
-
-model = AutoModelForSequenceClassification.from_pretrained("{repo_id}", subfolder="classifier")
-tokenizer = AutoTokenizer.from_pretrained("{repo_id}", subfolder="classifier")
-classify = pipeline("text-classification", model=model, tokenizer=tokenizer{choice})
-print(classify({text}, truncation=True))
-```
-"""
-LOADING_CLASSIFIER = """```python
-from transformers import pipeline
-
-classify = pipeline("text-classification", model="{repo_id}"{choice})
-print(classify({text}, truncation=True))
-```
-"""
-LOADING_WORDS = """```python
-from transformers import AutoModelForTokenClassification, AutoTokenizer
-
-model = AutoModelForTokenClassification.from_pretrained("{repo_id}"{subfolder})
-tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{subfolder})
-words = "Anne-Marie saw Oslo .".split()
-inputs = tokenizer(words, is_split_into_words=True, truncation=True, return_tensors="pt")
-labels, numbers = model(**inputs).logits[0].argmax(-1).tolist(), inputs.word_ids()
-for place, number in enumerate(numbers):
-    if number not in (None, numbers[place - 1]):  # the first token of a word
-        print(words[number], model.config.id2label[labels[place]])
-```
-
-A word has the label of its first token. The pipeline `token-classification` labels the parts of a word with a hyphen,
-and each Chinese character, by themselves: it finds other entities in them.
-"""
-TASKS = {
-    "classification": "text classification",
-    "multi_label": "multi-label text classification",
-    "regression": "text regression",
-    "tokens": "token classification",
+OBJECTIVES = {
+    "nsp": "masked language modelling and next sentence prediction",
+    "sop": "masked language modelling and sentence order prediction (Lan et al. 2019)",
+    "none": "masked language modelling alone",
 }
-OTHER_ENDS = """
-Of a text that is too long, this code reads the start. The metrics were measured on its end, or on both its ends
-(`finetune.truncation` below), which `bertpre predict` reads in a run directory.
-"""
-METRIC_IDS = {  # bertpre's names of metrics and the Hub's
-    "accuracy": "accuracy", "f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr",
-    "spearman": "spearmanr", "loss": "loss",
-}  # fmt: skip
 GPU_WATTS = {  # rated power by the name that the driver gives
     "NVIDIA H200": 700, "NVIDIA H100 80GB HBM3": 700, "NVIDIA A100-SXM4-80GB": 400, "NVIDIA A100-SXM4-40GB": 400,
     "NVIDIA L4": 72, "Tesla T4": 70,
@@ -94,26 +51,6 @@ CITATION = """```bibtex
   author = {{bertpre developers}}
 }
 ```"""
-LOADING_ONNX = """```python
-import onnxruntime
-from transformers import AutoTokenizer
-
-folder = "{folder}"  # where its files lie on this machine{download}
-tokenizer = AutoTokenizer.from_pretrained(folder)
-session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
-inputs = tokenizer({arguments}, truncation=True, return_tensors="np")
-print(session.run(None, dict(inputs)))
-```
-"""
-GRAPH_IN_SUBFOLDER = """
-The classifier's graph is `classifier/model.onnx`; it reads
-`tokenizer({arguments}, truncation=True, return_tensors="np")`.
-"""
-OBJECTIVES = {
-    "nsp": "masked language modelling and next sentence prediction",
-    "sop": "masked language modelling and sentence order prediction (Lan et al. 2019)",
-    "none": "masked language modelling alone",
-}
 
 
 def write_card(
@@ -191,60 +128,45 @@ def model_card(
     return "\n".join(parts)
 
 
-def model_index(recipe: Recipe, results: dict[str, Any], name: str, lacks_pairs: bool) -> list[dict[str, Any]]:
-    """The metrics as the Hub's `model-index`; empty without any."""
-    found = [entry for entry in (pretraining_entry(recipe, results, lacks_pairs), test_entry(recipe, results)) if entry]
-    return [{"name": name, "results": found}] if found else []
-
-
-def pretraining_entry(recipe: Recipe, results: dict[str, Any], lacks_pairs: bool) -> dict[str, Any]:
-    """The validation metrics of the pretraining; empty without one.
-
-    `lacks_pairs`: the published model has no head for sentence pairs.
-    """
-    if "pretrain" not in results or recipe.corpus is None:
-        return {}
-    validation, kind = results["pretrain"]["validation"], results.get("prepare", {}).get("pairs_kind", "nsp").upper()
-    names = {
-        "mlm_loss": ("loss", "MLM loss, nats per masked token"),
-        "mlm_accuracy": ("accuracy", "MLM accuracy"),
-        "nsp_accuracy": ("accuracy", f"{kind} accuracy"),
-    }
-    if lacks_pairs or kind == "NONE" or not validation.get("nsp_pairs", 1):
-        del names["nsp_accuracy"]
-    found = [metric(*name, validation[key]) for key, name in names.items() if key in validation]
-    source = recipe.corpus
-    data = indexed_dataset(source.path, source.name, None, "held-out part")  # bertpre holds it out of the split
-    return {"task": {"type": "fill-mask", "name": "Masked language modelling"}, "dataset": data, "metrics": found}
-
-
-def test_entry(recipe: Recipe, results: dict[str, Any]) -> dict[str, Any]:
-    """The metrics of the classifier on the test texts; empty without them."""
-    measured, tuning = results.get("evaluate"), recipe.finetune
-    if not measured or tuning is None:
-        return {}
-    found = [metric(METRIC_IDS[name], name, measured[name]) for name in METRICS[tuning.task] if name in measured]
-    path = recipe.evaluate.path or tuning.path
-    part = "test texts"
-    if tuning.test_fraction:
-        part = "held-out part"
-    elif measured.get("chosen_on_test"):
-        part = "test texts, on which the best epoch was selected"
-    data = indexed_dataset(path, tuning.name if path == tuning.path else None, recipe.evaluate.split, part)
-    return {"task": {"type": pipeline_of(tuning), "name": TASKS[tuning.task]}, "dataset": data, "metrics": found}
-
-
-def metric(kind: str, name: str, value: float) -> dict[str, Any]:
-    """One metric of a `model-index`."""
-    return {"type": kind, "name": name, "value": value}
-
-
-def indexed_dataset(path: str, config: str | None, split: str | None, part: str) -> dict[str, str]:
-    """A dataset of a `model-index`: its Hub id, or what else it is."""
-    kind = path if HUB_ID.fullmatch(path) else "synthetic" if path == "sample" else "local"
-    title = "the synthetic corpus built into bertpre" if path == "sample" else path
-    data = {"type": kind, "name": f"{title}, {part}", "config": config, "split": split}
-    return {name: value for name, value in data.items() if value}
+def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx: bool, step: int | None = None) -> str:
+    """The model in a few sentences; `step` is that of an unfinished pretraining."""
+    loads = f"It loads as stock `{model_type}` of transformers"
+    if is_onnx:
+        loads = "It is an ONNX graph, which onnxruntime executes"
+    elif model_type == "bertpre":
+        loads = "It contains its own code, which transformers loads"
+    if is_classifier(results):
+        further = f" further from {linked(recipe.training.init, '')}" if recipe.training.init else ""
+        own = {"random": "random weights", "pretrained": f"an encoder pretrained{further} by bertpre"}
+        settings = recipe.required_finetune
+        start = own.get(settings.init) or linked(settings.init, "")
+        return f"A model for {TASKS[settings.task]}, fine-tuned by bertpre from {start}. {loads}."
+    model = recipe.model
+    order_head = ", with both heads" if recipe.pairs.kind != "none" else ", whose `seq_relationship` head is untrained"
+    if is_onnx:
+        order_head = ", with the head for masked words"
+    kind = {
+        "bert": f"BERT (Devlin et al. 2018){order_head}",
+        "modern": "ModernBERT (Warner et al. 2024) with full attention in every layer",
+    }[model.architecture]
+    if model_type == "modernbert" and not is_onnx:
+        loads += (
+            ", which has neither segments nor a head for sentence pairs: those were left out, and single texts are "
+            "encoded as in pretraining"
+        )
+    kind += f". {loads}."
+    size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
+    if parameters := results.get("pretrain", {}).get("parameters"):
+        size += f", {parameters:,} parameters in pretraining"
+    start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
+    objectives = OBJECTIVES[recipe.pairs.kind]
+    if causal := sum(phase.share for phase in recipe.training.phases if phase.objective == "causal"):
+        objectives = f"causal language modelling for {causal:.0%} of the training, then masked language modelling"
+    part = "" if step is None else f"A checkpoint at step {step:,} of a pretraining that had not ended. "
+    other = ""
+    if "finetune" in results and recipe.required_finetune.init not in NAMES:
+        other = f"\n\nThe classifier was fine-tuned from another encoder: {linked(recipe.required_finetune.init, '')}."
+    return f"{part}An encoder pretrained {start} by bertpre, with {objectives}: {kind}\n\nSize: {size}.{other}"
 
 
 def metrics(results: dict[str, Any]) -> str:
@@ -258,6 +180,42 @@ def training(recipe: Recipe, results: dict[str, Any], has_curves: bool) -> str:
     picture = f"![Loss and accuracy over the tokens of the pretraining]({PICTURE})" if has_curves else ""
     parts = [training_data(recipe, results), data_licence(recipe), *synthetic_notes(recipe), picture]
     return "\n\n".join(part for part in parts if part)
+
+
+def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
+    """The texts that the model was trained on."""
+    lines, tuning = [], recipe.finetune
+    reads_words = tuning is not None and tuning.task == "tokens"
+    if not is_classifier(results) or recipe.required_finetune.init == "pretrained":
+        lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
+    if tuning is not None:
+        kept = "head" if reads_words else tuning.truncation.replace("_", " and ")
+        lines.append(
+            f"- Labelled texts: {dataset(tuning.path, tuning.name, tuning.split)}, truncated to {tuning.max_length} "
+            f"tokens ({kept} kept), as in testing."
+        )
+        if more := tuning.unlabelled:
+            where = dataset(more.path or tuning.path, tuning.name, more.split)
+            lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
+    if not (reads_words and is_classifier(results)):
+        lines.append(
+            "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its "
+            "form NFC; give the model such texts."
+        )
+    return "\n".join(lines)
+
+
+def dataset(path: str, name: str | None, split: str) -> str:
+    """A source of texts, linked where it is on the Hub."""
+    where = "the synthetic corpus built into bertpre" if path == "sample" else linked(path, "datasets/")
+    return where + (f", configuration `{name}`" if name else "") + f", split `{split}`"
+
+
+def linked(path: str, kind: str) -> str:
+    """A Hub id of a model (`kind` is empty) or a dataset as a link, or a local path as code."""
+    if (HUB_ID if kind else MODEL_ID).fullmatch(path):
+        return f"[{path}](https://huggingface.co/{kind}{path})"
+    return f"local files, `{path}`"
 
 
 def data_licence(recipe: Recipe) -> str:
@@ -315,20 +273,19 @@ def limits(recipe: Recipe, results: dict[str, Any]) -> str:
     )
 
 
-def is_synthetic(recipe: Recipe) -> bool:
-    """Whether all texts of the training are of the corpus built into bertpre."""
-    starts_elsewhere = recipe.finetune is not None and recipe.finetune.init not in NAMES
-    return text_paths(recipe) == {"sample"} and recipe.training.init is None and not starts_elsewhere
+def machines(manifest: dict[str, Any]) -> str:
+    """The hardware and versions of the stages; those that are equal share a line."""
+    stages: dict[str, list[str]] = {}
+    for stage, facts in manifest.items():
+        stages.setdefault(machine(facts), []).append(stage)
+    return "\n".join(f"- {', '.join(names)}: {facts}" for facts, names in stages.items())
 
 
-def text_paths(recipe: Recipe) -> set[str]:
-    """The paths of all texts of the training."""
-    paths, tuning = {source.path for source in sources(recipe)}, recipe.finetune
-    if tuning is not None:
-        paths.add(tuning.path)
-        if tuning.unlabelled is not None and tuning.unlabelled.path is not None:
-            paths.add(tuning.unlabelled.path)
-    return paths
+def machine(facts: dict[str, Any]) -> str:
+    """One stage's hardware and versions on one line."""
+    hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
+    versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value)
+    return f"{hardware}; {versions}; bertpre commit {facts['commit']}"
 
 
 def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -377,210 +334,3 @@ def reproduction(recipe: Recipe, manifest: dict[str, Any]) -> str:
     files = " Put your own paths where it names local files." if local else ""
     words = f"Save the recipe at the end as `recipe.yaml`.{files} With bertpre{own}:"
     return f"{words}\n\n```bash\nbertpre run recipe.yaml\n```"
-
-
-def without_own_places(recipe: Recipe) -> Recipe:
-    """The recipe for others: without its author's repository and project, and with the last part of each local path.
-
-    That of a model is a folder and keeps a slash, which Hub ids without an owner, such as `bert-base-uncased`, lack.
-    """
-
-    def public(key: str, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: public(name, part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [public(key, part) for part in value]
-        if key not in PATHS or not isinstance(value, str) or is_public(key, value):
-            return value
-        return Path(value).name + ("/" if key == "init" else "")
-
-    values = recipe.model_dump()
-    del values["hub"], values["data"], values["training"]["wandb_project"]  # data.path: `prepare` makes the same again
-    return Recipe.model_validate(public("", values))
-
-
-def is_public(key: str, value: str) -> bool:
-    """Whether the value of a key that may hold a path means the same on other machines."""
-    named = MODEL_ID if key == "init" else HUB_ID
-    return value in NAMES or (named.fullmatch(value) is not None and not Path(value).exists())
-
-
-def is_classifier(results: dict[str, Any]) -> bool:
-    """Whether the repository holds only a fine-tuned model."""
-    return "finetune" in results and "pretrain" not in results
-
-
-def front_matter(
-    recipe: Recipe, results: dict[str, Any], model_type: str, license: str, is_onnx: bool
-) -> dict[str, Any]:
-    """The metadata that the Hub's search and widget read."""
-    datasets = sorted(path for path in text_paths(recipe) if HUB_ID.fullmatch(path))
-    base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
-    base = recipe.training.init if base == "pretrained" else base
-    facts = {
-        "language": "en" if is_synthetic(recipe) else None,  # a recipe does not say what language its texts have
-        "license": license,
-        "library_name": "onnx" if is_onnx else "transformers",
-        "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",
-        "tags": [*dict.fromkeys((model_type, "bertpre")), *([] if is_classifier(results) else ["masked-lm"])],
-        "base_model": base if base and base not in NAMES and MODEL_ID.fullmatch(base) else None,
-        "datasets": datasets,
-    }
-    return {name: fact for name, fact in facts.items() if fact}
-
-
-def sources(recipe: Recipe) -> list[Source]:
-    """All sources of the pretraining text."""
-    return [recipe.corpus, *recipe.corpus.more] if recipe.corpus else []
-
-
-def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx: bool, step: int | None = None) -> str:
-    """The model in a few sentences; `step` is that of an unfinished pretraining."""
-    loads = f"It loads as stock `{model_type}` of transformers"
-    if is_onnx:
-        loads = "It is an ONNX graph, which onnxruntime executes"
-    elif model_type == "bertpre":
-        loads = "It contains its own code, which transformers loads"
-    if is_classifier(results):
-        further = f" further from {linked(recipe.training.init, '')}" if recipe.training.init else ""
-        own = {"random": "random weights", "pretrained": f"an encoder pretrained{further} by bertpre"}
-        settings = recipe.required_finetune
-        start = own.get(settings.init) or linked(settings.init, "")
-        return f"A model for {TASKS[settings.task]}, fine-tuned by bertpre from {start}. {loads}."
-    model = recipe.model
-    order_head = ", with both heads" if recipe.pairs.kind != "none" else ", whose `seq_relationship` head is untrained"
-    if is_onnx:
-        order_head = ", with the head for masked words"
-    kind = {
-        "bert": f"BERT (Devlin et al. 2018){order_head}",
-        "modern": "ModernBERT (Warner et al. 2024) with full attention in every layer",
-    }[model.architecture]
-    if model_type == "modernbert" and not is_onnx:
-        loads += (
-            ", which has neither segments nor a head for sentence pairs: those were left out, and single texts are "
-            "encoded as in pretraining"
-        )
-    kind += f". {loads}."
-    size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
-    if parameters := results.get("pretrain", {}).get("parameters"):
-        size += f", {parameters:,} parameters in pretraining"
-    start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
-    objectives = OBJECTIVES[recipe.pairs.kind]
-    if causal := sum(phase.share for phase in recipe.training.phases if phase.objective == "causal"):
-        objectives = f"causal language modelling for {causal:.0%} of the training, then masked language modelling"
-    part = "" if step is None else f"A checkpoint at step {step:,} of a pretraining that had not ended. "
-    other = ""
-    if "finetune" in results and recipe.required_finetune.init not in NAMES:
-        other = f"\n\nThe classifier was fine-tuned from another encoder: {linked(recipe.required_finetune.init, '')}."
-    return f"{part}An encoder pretrained {start} by bertpre, with {objectives}: {kind}\n\nSize: {size}.{other}"
-
-
-def pipeline_of(settings: Finetune) -> str:
-    """The name of transformers' pipeline for the task."""
-    return "token-classification" if settings.task == "tokens" else "text-classification"
-
-
-def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revision: str | None = None) -> str:
-    """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
-    branch = f" --revision {revision}" if revision else ""
-    download = f"; to get them: hf download {repo_id}{branch} --local-dir {repo_id}" if "/" in repo_id else ""
-    place, text = {"folder": repo_id, "download": download}, '"It is good."'
-    if "finetune" not in results:
-        return LOADING_ONNX.format(**place, arguments=text)
-    settings = recipe.required_finetune
-    arguments = tokenizer_arguments(settings, text)
-    if is_classifier(results):
-        code = LOADING_ONNX.format(**place, arguments=arguments)
-    else:
-        code = LOADING_ONNX.format(**place, arguments=text) + GRAPH_IN_SUBFOLDER.format(arguments=arguments)
-    return code + other_ends(settings)
-
-
-def tokenizer_arguments(settings: Finetune, text: str) -> str:
-    """Code that gives the tokenizer an example of what a classifier reads: `text`, a pair, or words."""
-    if settings.task == "tokens":
-        return '["It", "is", "good", "."], is_split_into_words=True'
-    return text if settings.text_pair_column is None else f'{text}, "I like it."'
-
-
-def how_to_load(
-    recipe: Recipe, results: dict[str, Any], repo_id: str, model_type: str, revision: str | None = None
-) -> str:
-    """Code that loads and runs the repository's models; one with code of its own needs permission."""
-    options = f', revision="{revision}"' if revision else ""
-    options += ", trust_remote_code=True" if model_type == "bertpre" else ""
-    place = "OWNER/NAME"  # no other words of the code, which the name of a folder may be
-    return loading_code(recipe, results, place).replace(f'"{place}"', f'"{repo_id}"{options}').replace(place, repo_id)
-
-
-def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
-    """Code for models that transformers knows."""
-    encoder = LOADING.format(repo_id=repo_id)
-    if "finetune" not in results:
-        return encoder
-    settings, is_alone = recipe.required_finetune, is_classifier(results)
-    before = "" if is_alone else encoder + IN_SUBFOLDER.format(task=TASKS[settings.task])
-    if settings.task == "tokens":
-        return before + LOADING_WORDS.format(repo_id=repo_id, subfolder="" if is_alone else ', subfolder="classifier"')
-    text = '"I would see it again."'
-    if settings.text_pair_column is not None:
-        text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
-    choice = ", top_k=None" if settings.task == "multi_label" else ""  # the probability of every class
-    code = (LOADING_CLASSIFIER if is_alone else LOADING_SUBFOLDER).format(repo_id=repo_id, choice=choice, text=text)
-    return before + code + other_ends(settings)
-
-
-def other_ends(settings: Finetune) -> str:
-    """A note where the metrics were measured on other ends of long texts than the code reads."""
-    return "" if settings.truncation == "head" or settings.task == "tokens" else OTHER_ENDS
-
-
-def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
-    """The texts that the model was trained on."""
-    lines, tuning = [], recipe.finetune
-    reads_words = tuning is not None and tuning.task == "tokens"
-    if not is_classifier(results) or recipe.required_finetune.init == "pretrained":
-        lines += [f"- Pretraining: {dataset(source.path, source.name, source.split)}." for source in sources(recipe)]
-    if tuning is not None:
-        kept = "head" if reads_words else tuning.truncation.replace("_", " and ")
-        lines.append(
-            f"- Labelled texts: {dataset(tuning.path, tuning.name, tuning.split)}, truncated to {tuning.max_length} "
-            f"tokens ({kept} kept), as in testing."
-        )
-        if more := tuning.unlabelled:
-            where = dataset(more.path or tuning.path, tuning.name, more.split)
-            lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
-    if not (reads_words and is_classifier(results)):
-        lines.append(
-            "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its "
-            "form NFC; give the model such texts."
-        )
-    return "\n".join(lines)
-
-
-def dataset(path: str, name: str | None, split: str) -> str:
-    """A source of texts, linked where it is on the Hub."""
-    where = "the synthetic corpus built into bertpre" if path == "sample" else linked(path, "datasets/")
-    return where + (f", configuration `{name}`" if name else "") + f", split `{split}`"
-
-
-def linked(path: str, kind: str) -> str:
-    """A Hub id of a model (`kind` is empty) or a dataset as a link, or a local path as code."""
-    if (HUB_ID if kind else MODEL_ID).fullmatch(path):
-        return f"[{path}](https://huggingface.co/{kind}{path})"
-    return f"local files, `{path}`"
-
-
-def machines(manifest: dict[str, Any]) -> str:
-    """The hardware and versions of the stages; those that are equal share a line."""
-    stages: dict[str, list[str]] = {}
-    for stage, facts in manifest.items():
-        stages.setdefault(machine(facts), []).append(stage)
-    return "\n".join(f"- {', '.join(names)}: {facts}" for facts, names in stages.items())
-
-
-def machine(facts: dict[str, Any]) -> str:
-    """One stage's hardware and versions on one line."""
-    hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
-    versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value)
-    return f"{hardware}; {versions}; bertpre commit {facts['commit']}"

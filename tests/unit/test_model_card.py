@@ -10,7 +10,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting.model_card import model_card, without_own_places, write_card
+from bertpre.reporting.card_facts import without_own_places
+from bertpre.reporting.model_card import model_card, write_card
 from tests.helpers import ROOT
 
 RESULTS: dict[str, Any] = {

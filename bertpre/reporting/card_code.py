@@ -1,0 +1,124 @@
+"""The code of a model card: how to load and run the models of a repository."""
+
+from typing import Any
+
+from bertpre.recipe import Finetune, Recipe
+from bertpre.reporting.card_facts import TASKS, is_classifier
+
+LOADING = """```python
+from transformers import pipeline
+
+fill_mask = pipeline("fill-mask", model="{repo_id}")
+print(fill_mask("It is a [MASK].", top_k=3))
+```
+"""
+IN_SUBFOLDER = """
+The folder `classifier/` holds a model for {task}:
+
+"""
+LOADING_SUBFOLDER = """```python
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+model = AutoModelForSequenceClassification.from_pretrained("{repo_id}", subfolder="classifier")
+tokenizer = AutoTokenizer.from_pretrained("{repo_id}", subfolder="classifier")
+classify = pipeline("text-classification", model=model, tokenizer=tokenizer{choice})
+print(classify({text}, truncation=True))
+```
+"""
+LOADING_CLASSIFIER = """```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="{repo_id}"{choice})
+print(classify({text}, truncation=True))
+```
+"""
+LOADING_WORDS = """```python
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+model = AutoModelForTokenClassification.from_pretrained("{repo_id}"{subfolder})
+tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{subfolder})
+words = "Anne-Marie saw Oslo .".split()
+inputs = tokenizer(words, is_split_into_words=True, truncation=True, return_tensors="pt")
+labels, numbers = model(**inputs).logits[0].argmax(-1).tolist(), inputs.word_ids()
+for place, number in enumerate(numbers):
+    if number not in (None, numbers[place - 1]):  # the first token of a word
+        print(words[number], model.config.id2label[labels[place]])
+```
+
+A word has the label of its first token. The pipeline `token-classification` labels the parts of a word with a hyphen,
+and each Chinese character, by themselves: it finds other entities in them.
+"""
+LOADING_ONNX = """```python
+import onnxruntime
+from transformers import AutoTokenizer
+
+folder = "{folder}"  # where its files lie on this machine{download}
+tokenizer = AutoTokenizer.from_pretrained(folder)
+session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
+inputs = tokenizer({arguments}, truncation=True, return_tensors="np")
+print(session.run(None, dict(inputs)))
+```
+"""
+GRAPH_IN_SUBFOLDER = """
+The classifier's graph is `classifier/model.onnx`; it reads
+`tokenizer({arguments}, truncation=True, return_tensors="np")`.
+"""
+OTHER_ENDS = """
+Of a text that is too long, this code reads the start. The metrics were measured on its end, or on both its ends
+(`finetune.truncation` below), which `bertpre predict` reads in a run directory.
+"""
+
+
+def how_to_load(
+    recipe: Recipe, results: dict[str, Any], repo_id: str, model_type: str, revision: str | None = None
+) -> str:
+    """Code that loads and runs the repository's models; one with code of its own needs permission."""
+    options = f', revision="{revision}"' if revision else ""
+    options += ", trust_remote_code=True" if model_type == "bertpre" else ""
+    place = "OWNER/NAME"  # no other words of the code, which the name of a folder may be
+    return loading_code(recipe, results, place).replace(f'"{place}"', f'"{repo_id}"{options}').replace(place, repo_id)
+
+
+def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
+    """Code for models that transformers knows."""
+    encoder = LOADING.format(repo_id=repo_id)
+    if "finetune" not in results:
+        return encoder
+    settings, is_alone = recipe.required_finetune, is_classifier(results)
+    before = "" if is_alone else encoder + IN_SUBFOLDER.format(task=TASKS[settings.task])
+    if settings.task == "tokens":
+        return before + LOADING_WORDS.format(repo_id=repo_id, subfolder="" if is_alone else ', subfolder="classifier"')
+    text = '"I would see it again."'
+    if settings.text_pair_column is not None:
+        text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
+    choice = ", top_k=None" if settings.task == "multi_label" else ""  # the probability of every class
+    code = (LOADING_CLASSIFIER if is_alone else LOADING_SUBFOLDER).format(repo_id=repo_id, choice=choice, text=text)
+    return before + code + other_ends(settings)
+
+
+def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revision: str | None = None) -> str:
+    """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
+    branch = f" --revision {revision}" if revision else ""
+    download = f"; to get them: hf download {repo_id}{branch} --local-dir {repo_id}" if "/" in repo_id else ""
+    place, text = {"folder": repo_id, "download": download}, '"It is good."'
+    if "finetune" not in results:
+        return LOADING_ONNX.format(**place, arguments=text)
+    settings = recipe.required_finetune
+    arguments = tokenizer_arguments(settings, text)
+    if is_classifier(results):
+        code = LOADING_ONNX.format(**place, arguments=arguments)
+    else:
+        code = LOADING_ONNX.format(**place, arguments=text) + GRAPH_IN_SUBFOLDER.format(arguments=arguments)
+    return code + other_ends(settings)
+
+
+def tokenizer_arguments(settings: Finetune, text: str) -> str:
+    """Code that gives the tokenizer an example of what a classifier reads: `text`, a pair, or words."""
+    if settings.task == "tokens":
+        return '["It", "is", "good", "."], is_split_into_words=True'
+    return text if settings.text_pair_column is None else f'{text}, "I like it."'
+
+
+def other_ends(settings: Finetune) -> str:
+    """A note where the metrics were measured on other ends of long texts than the code reads."""
+    return "" if settings.truncation == "head" or settings.task == "tokens" else OTHER_ENDS
