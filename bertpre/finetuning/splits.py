@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertpre.data.corpus import log_once
+from bertpre.data.local_files import log_once
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,

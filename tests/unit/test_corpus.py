@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
-from bertpre.data.corpus import KNOWN_ENDINGS, open_table, read_documents
+from bertpre.data.corpus import open_table, read_documents
 from bertpre.data.formats import advised_unit
+from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.sentences import split_sentences
 from bertpre.data.tables import CsvFiles
 from bertpre.errors import UserError

@@ -1,0 +1,81 @@
+"""Errors of reading a corpus, in words: what is wrong, and what to do."""
+
+import glob
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertpre.data.local_files import KNOWN_ENDINGS
+from bertpre.data.tables import named, path_key
+from bertpre.errors import UserError, first_line
+
+LOCAL_COPY = "without a network, give a local copy with the same layout: {place}=FOLDER"
+ADVICE = {  # by what readers say
+    "codec can't decode": "; save it as UTF-8",
+    "EOF inside string": "; a quote is not closed",
+    "C error: Expected": "; put values that contain the separator in quotes, and double each quote inside them",
+    "Couldn't cast": "; its files have different columns or types: give them the same",
+    "as a scalar of type": "; a column has values of several types: write all of them as text",
+    "zstd not supported": "; install it with pip install 'bertpre[zstd]', or unpack the files",
+    "Bad split": "; a folder is named with a slash, as in ./texts",
+    "several configurations": "; set {name} to one of them",
+    "BuilderConfig": "; set {name} to one of these, or to null for files of your own",
+}
+DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error)
+
+
+@contextmanager
+def failures_explained(path: str, name: str | None, split: str, key: str) -> Iterator[None]:
+    """Turn errors of `datasets` (unknown name, damaged file, no network) into UserError.
+
+    The embedded corpus is read without that library.
+    """
+    if path == "sample":
+        yield
+        return
+    from datasets.exceptions import DatasetNotFoundError, DatasetsError
+
+    copy = LOCAL_COPY.format(place=path_key(key))
+    try:
+        yield
+    except DatasetNotFoundError:
+        raise UserError(f"{path_key(key)}: {path!r} is neither a local folder nor a Hub dataset; {copy}") from None
+    except FileNotFoundError as error:
+        refuse_hub_answer(error, path, key)
+        if Path(path).exists() and (glob.has_magic(path) or "::" in path):
+            raise UserError(
+                f"{path_key(key)}: {path} has *, ?, [ or :: in its name, which cannot be read: rename it"
+            ) from None
+        known = ", ".join(KNOWN_ENDINGS)
+        raise UserError(f"{path_key(key)}: {path} contains no data file; known endings: {known}") from None
+    except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError, *DAMAGED) as error:
+        refuse_hub_answer(error, path, key)
+        if not Path(path).exists() and isinstance(error, OSError):
+            kind = type(error).__name__
+            raise UserError(f"{path_key(key)}: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
+        reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
+        if configurations := re.search(r"available configs: \[(.*?)\]", str(error)):
+            reason = f"it has several configurations ({configurations[1]})"
+        remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
+        if "[" in split and "Bad split" in reason:
+            local, hub = "; files have no slices: set {limit}", "; a slice of a split needs {streaming}=false"
+            remedy = local if Path(path).exists() else hub
+        part = f"split {split}" if name is None else f"name {name}, split {split}"
+        arguments = {argument: named(key, argument) for argument in ("name", "limit", "streaming")}
+        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy.format(**arguments)}") from None
+
+
+def refuse_hub_answer(error: BaseException, path: str, key: str) -> None:
+    """Raise UserError where an answer of the Hub, which `datasets` reports as a missing file, caused an error."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, HfHubHTTPError):
+        cause = cause.__cause__
+    if cause is None or (status := cause.response.status_code) == 404:
+        return
+    remedy = "accept its terms on its page, and log in with `hf auth login`" if status in (401, 403) else "try later"
+    raise UserError(f"{path_key(key)}: the Hub does not give out the dataset {path!r} (status {status}); {remedy}")

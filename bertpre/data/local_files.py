@@ -1,0 +1,248 @@
+"""Local files and folders: which of them are read, and as what."""
+
+import glob
+import logging
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertpre.data.formats import (
+    BINARY,
+    EMPTY,
+    JSON_LINES,
+    TEXT,
+    WIKI,
+    WIKI_DUMP,
+    advised_unit,
+    is_utf16,
+    is_whole,
+    read_articles,
+    recognize,
+)
+from bertpre.data.tables import (
+    Columns,
+    CsvFiles,
+    JsonFiles,
+    ParquetFiles,
+    TextFiles,
+    named,
+    path_key,
+    read_document,
+    read_lines,
+    read_paragraphs,
+    refuse_other_delimiter,
+)
+from bertpre.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+logger = logging.getLogger(__name__)
+
+KNOWN_ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
+COMPRESSIONS = (".gz", ".bz2", ".zst")
+CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "text"}
+METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
+
+
+def load_files(files: list[str], path: str, text_unit: str, key: str) -> Columns:
+    """The rows of files of one kind; `path` is how messages name them together."""
+    files, kind = files_of_one_kind(files, path, key)
+    if kind == WIKI:
+        return TextFiles(files, read_articles)
+    if kind == ".parquet":
+        return ParquetFiles(files)
+    if kind == ".txt":
+        advise_unit(files, path, text_unit, key)
+    if kind in (".csv", ".tsv"):
+        refuse_other_delimiter(files, key)
+        return CsvFiles(files, "," if kind == ".csv" else "\t")
+    if kind in (".json", ".jsonl"):
+        return JsonFiles(files)
+    return TextFiles(files, {"line": read_lines, "paragraph": read_paragraphs, "document": read_document}[text_unit])
+
+
+def load_folder(
+    folder: Path, name: str | None, split: str, text_unit: str, key: str
+) -> "Dataset | IterableDataset | Columns":
+    """One split of a folder: as `datasets` reads it, or by content where it knows no file's ending."""
+    from datasets import load_dataset, load_dataset_builder
+
+    place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
+    try:
+        builder = load_dataset_builder(place, name)
+        found, declared = builder.config.data_files or {}, builder.info.features
+    except FileNotFoundError:
+        found, declared = {}, None
+    files = [file for files in found.values() for file in files]
+    is_known = any(ending(Path(file)) in KNOWN_ENDINGS for file in files)
+    by_content = not is_known and not (files and recognize(files[0]) == BINARY)  # `datasets` knows .arrow and others
+    if by_content:
+        found = unknown_files_by_split(folder)
+        if split not in found:
+            raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
+    refuse_unread(folder, found, key, by_content)
+    refuse_other_delimiter([file for files in found.values() for file in files], key)
+    endings = {ending(Path(file)) for file in found.get(split, ())}
+    if declared and endings and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
+        return JsonFiles(files_of_one_kind(list(found[split]), str(folder), key)[0], features=declared)
+    if by_content or (endings and endings <= set(KNOWN_ENDINGS)):
+        return load_files(list(found[split]), str(folder), text_unit, key)
+    return load_dataset(place, name, split=split, streaming=True)
+
+
+def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
+    """The files of a folder, whatever their endings, by the split that `datasets` reads in their names."""
+    from datasets.data_files import DataFilesDict, get_data_patterns
+
+    place = str(folder.resolve())
+    return {
+        str(split): list(files) for split, files in DataFilesDict.from_patterns(get_data_patterns(place), place).items()
+    }
+
+
+def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
+    """Raise UserError where files of the folder would silently be ignored.
+
+    `datasets` assigns splits by file name: if there is a train.txt, files without a split's name are ignored. The
+    metadata of a README.md may list the files instead. Files without a known ending are read only where all are so
+    (`by_content`); beside others a line says that they are not read.
+    """
+    if lists_files(folder / "README.md"):
+        return
+    read = {Path(file).resolve() for files in found.values() for file in files}
+    places = sorted(place for place in folder.rglob("*") if is_data(place.relative_to(folder)))
+    if links := [place for place in places if place.is_symlink() and place.is_dir()]:
+        raise UserError(
+            f"{path_key(key)}: {links[0]} is a link to a folder, which is not followed; give a pattern, which follows "
+            f"it, e.g. {folder}/**/*{min(map(ending, map(Path, read)), default='')}"
+        )
+    files = [place for place in places if place.is_file()]
+    if not by_content:
+        others = [file for file in files if ending(file) not in KNOWN_ENDINGS]
+        files = [file for file in files if ending(file) in KNOWN_ENDINGS]
+        if others and read and recognize(str(others[0])) == WIKI:
+            raise UserError(
+                f"{path_key(key)}: {folder} holds articles of WikiExtractor (e.g. {others[0].relative_to(folder)}) "
+                f"beside {len(files)} files of another kind; give a pattern for one kind, e.g. {folder}/**/wiki_*"
+            )
+        if others and files:
+            example, count = others[0].relative_to(folder), len(others)
+            log_once(f"{path_key(key)}: {count} files of other kinds in {folder} are not read (e.g. {example})")
+    unread = [file for file in files if file.resolve() not in read]
+    if read and unread:
+        kinds = sorted({file.suffix for file in files})
+        which = "all files" if len(kinds) == 1 else "those of one ending"
+        pattern = f"{folder}/**/*{unread[0].suffix}{others_in(key, kinds)}"
+        raise UserError(
+            f"{path_key(key)}: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
+            f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
+            f"the same ending; to read {which} give a pattern, e.g. {pattern}"
+        )
+
+
+def others_in(key: str, kinds: Sequence[str]) -> str:
+    """Where files of further kinds go: a corpus has a key for them."""
+    return ", and name the others in corpus.more" if path_key(key) == "corpus.path" and len(kinds) > 1 else ""
+
+
+def lists_files(readme: Path) -> bool:
+    """Whether the metadata at the head of a README.md say which files belong to which split."""
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    metadata = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
+    return metadata is not None and re.search(r"\b(data_files|data_dir)\s*:", metadata[1]) is not None
+
+
+def is_data(file: Path) -> bool:
+    """Whether a file, by its path in a folder, may hold data: it is not hidden and does not describe the folder."""
+    is_metadata = file.name in METADATA and (len(file.parts) == 1 or file.name != "README.md")
+    return not any(part.startswith((".", "__")) for part in file.parts) and not is_metadata
+
+
+def files_of_pattern(path: str, key: str) -> list[str]:
+    """The files that match a pattern with `*`, `?`, `[]` or `**`, sorted; none if the path is not a pattern."""
+    if not glob.has_magic(path) or Path(path).exists():
+        return []
+    files = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())
+    if not files:
+        raise UserError(f"{path_key(key)}: the pattern {path!r} matches no file")
+    return files
+
+
+def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str], str]:
+    """The files that are not empty, and what they are: an ending of KNOWN_ENDINGS, or WIKI.
+
+    Raises UserError for files of several kinds, and for those that cannot be read.
+    """
+    kinds = {file: kind_of(file, key) for file in files}
+    full = [file for file in files if kinds[file] != EMPTY]
+    for file in full:
+        if not is_whole(file):
+            raise UserError(f"{path_key(key)}: {file} is damaged or cut off; unpack it again from its source")
+    distinct = sorted({kinds[file] for file in full})
+    if not distinct:
+        raise UserError(f"{path_key(key)}: {path} is empty")
+    if len(distinct) > 1:
+        raise UserError(
+            f"{path_key(key)}: files of several kinds ({', '.join(distinct)}); give a pattern for one kind"
+            f"{others_in(key, distinct)}"
+        )
+    (kind,) = distinct
+    if kind == WIKI or any(ending(Path(file)) not in KNOWN_ENDINGS for file in full):
+        log_once(f"{key}: {path} is read as {CONTENTS[kind]}, which its content shows")
+    return full, kind
+
+
+def kind_of(file: str, key: str) -> str:
+    """What a file is: an ending of KNOWN_ENDINGS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
+    known = ending(Path(file))
+    if known in KNOWN_ENDINGS and known != ".txt":
+        return known if Path(file).stat().st_size else EMPTY
+    if known == ".zip":
+        raise UserError(f"{path_key(key)}: {file} is an archive; unpack it, and give a folder or pattern of its files")
+    content = recognize(file)
+    if known == ".txt":
+        if content == BINARY and is_utf16(file):
+            raise UserError(f"{path_key(key)}: {file} is in UTF-16 or UTF-32; save it as UTF-8")
+        return content if content in (WIKI, EMPTY) else ".txt"
+    if content == BINARY:
+        raise UserError(
+            f"{path_key(key)}: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
+            f"{', '.join(KNOWN_ENDINGS)}, optionally followed by {', '.join(COMPRESSIONS)}"
+        )
+    if content == WIKI_DUMP:
+        raise UserError(
+            f"{path_key(key)}: {file} is a wiki's XML dump; run WikiExtractor on it and give the folder that it writes"
+        )
+    return content
+
+
+def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
+    """Log one line where text files are read line by line and something else is plainly meant."""
+    if text_unit == "line" and (advice := advised_unit(files)):
+        unit, sign = advice
+        separated = "one a file" if unit == "document" else "separated by blank lines"
+        log_once(
+            f"{named(key, 'text_unit')}=line makes each line a document, but in {path} {sign}; "
+            f"set {named(key, 'text_unit')}={unit} ({separated})"
+        )
+
+
+def holds_tsv(path: str) -> bool:
+    """Whether a path, a file in it, or a file that matches it is a TSV file."""
+    local = Path(path)
+    files = local.rglob("*.tsv*") if local.is_dir() else map(Path, glob.glob(path, recursive=True))
+    return any(ending(file) == ".tsv" for file in files)
+
+
+def ending(file: Path) -> str:
+    """A file's ending in small letters, without that of a compression."""
+    return (Path(file.stem).suffix if file.suffix.lower() in COMPRESSIONS else file.suffix).lower()
+
+
+@cache
+def log_once(message: str) -> None:
+    """Log a message the first time that this process has it; a source is read several times."""
+    logger.warning(message)
