@@ -62,6 +62,7 @@ Overrides = Annotated[
     ),
 ]
 RunDirectory = Annotated[str, typer.Argument(metavar="RUN_DIR", help="The directory of a finished run.")]
+Only = Annotated[str | None, typer.Option(help="encoder or classifier. Default: both.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings, errors and results.", callback=be_quiet)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]  # `guarded` reads it
 
@@ -138,6 +139,7 @@ def some_runs(
 def a_run_to_export(
     run_dir: RunDirectory,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx.")],
+    only: Only = None,
     output_dir: Annotated[str | None, typer.Option(help="A new folder. Default: RUN_DIR/export-FORMAT.")] = None,
 ) -> None: ...
 
@@ -153,7 +155,7 @@ def a_run_to_push(
         bool, typer.Option("--private", help="Create it as private; an existing public one is refused.")
     ] = False,
     license: Annotated[str, typer.Option(help="The licence on the model card, e.g. mit.")] = "unknown",
-    only: Annotated[str | None, typer.Option(help="encoder or classifier. Default: both.")] = None,
+    only: Only = None,
     revision: Annotated[
         str | None, typer.Option(metavar="BRANCH", help="The branch to push to. Default: main.")
     ] = None,

@@ -4,34 +4,35 @@ from pathlib import Path
 
 from bertpre.errors import UserError, reason
 from bertpre.files import make_folder, new_folder
-from bertpre.model.export import FORMATS, export_run
+from bertpre.hub.folder import results_for
+from bertpre.model.export import export_run, refuse_unknown
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
-from bertpre.run_directory import load_run, read_manifest, read_results, refuse_unfinished_classifier
+from bertpre.run_directory import load_run, read_manifest, refuse_unfinished_classifier
 from bertpre.runtime import quiet_transformers
 
 
-def export(run_dir: str, to: str, output_dir: str | None) -> Path:
+def export(run_dir: str, to: str, output_dir: str | None, only: str | None = None) -> Path:
     """Write the run's models as a Hugging Face folder and check that they compute the same; returns its path.
 
     `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which contains its own code and needs
     `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
     `RUN_DIR/export-TO` by default, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model
-    is written to the folder itself. It has a model card, `README.md`, with a picture of the curves. ModernBERT has
+    is written to the folder itself; `only`, `encoder` or `classifier`, writes one of two. It has a model card, `README.md`, with a picture of the curves. ModernBERT has
     neither segments nor a head for next sentence prediction: for single texts it is the same model.
-    Raises UserError for an unknown `to` or another architecture's, a run without a model or with one
-    whose fine-tuning began again, and a folder in use.
+    Raises UserError for an unknown `to` or `only`, another architecture's format, a run without such a model or with
+    one whose fine-tuning began again, and a folder in use.
     """
-    if to not in FORMATS:
-        raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
+    refuse_unknown(to, only)
     run, recipe = load_run(run_dir)
     folder = Path(output_dir).absolute() if output_dir else run / f"export-{to}"  # "." has no name
     check_writable(folder)
-    refuse_unfinished_classifier(run)
+    if only != "encoder":
+        refuse_unfinished_classifier(run)
     quiet_transformers()
     with new_folder(folder) as written:
-        difference = export_run(run, to, written)
-        write_card(written, recipe, read_results(run), read_manifest(run), read_metrics(run), folder.name)
+        difference = export_run(run, to, written, only)
+        write_card(written, recipe, results_for(run, only), read_manifest(run), read_metrics(run), folder.name)
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")
     return folder
 

@@ -12,7 +12,7 @@ from bertpre.console import console
 from bertpre.errors import UserError, first_line, is_disk_full
 from bertpre.hub.folder import write_checkpoint, write_run
 from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
-from bertpre.model.export import FORMATS, PARTS
+from bertpre.model.export import refuse_unknown
 from bertpre.recipe import Recipe
 from bertpre.recipe.schema import check_repo_id
 from bertpre.run_directory import load_run
@@ -84,10 +84,7 @@ def refuse_bad_options(
         raise UserError("--license: is empty; name the licence, e.g. mit, or leave it out")
     if not commit_message.strip():
         raise UserError("--commit-message: is empty; say what is pushed, or leave it out")
-    if to is not None and to not in FORMATS:
-        raise UserError(f"--to {to}: choose one of {', '.join(FORMATS)}")
-    if only is not None and only not in PARTS:
-        raise UserError(f"--only {only}: choose one of {', '.join(PARTS)}")
+    refuse_unknown(to, only)
     if create_pr and (revision is not None or checkpoints):
         raise UserError("--create-pr opens a pull request against main: leave --revision and --checkpoints out")
     if checkpoints and to == "onnx":

@@ -40,9 +40,13 @@ def write_run(
     if only != "encoder":
         refuse_unfinished_classifier(run)
     export_run(run, to, folder, only)
+    describe(run, folder, results_for(run, only), repo_id, license, revision)
+
+
+def results_for(run: Path, only: str | None) -> dict[str, Any]:
+    """The run's results, or those that belong to its encoder or classifier alone."""
     left_out = WITHOUT.get(only or "", ())
-    results = {stage: values for stage, values in read_results(run).items() if stage not in left_out}
-    describe(run, folder, results, repo_id, license, revision)
+    return {stage: values for stage, values in read_results(run).items() if stage not in left_out}
 
 
 def write_encoder(

@@ -43,6 +43,13 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
         raise UserError(f"{run}: a file of a model is damaged: {first_line(error)}") from None
 
 
+def refuse_unknown(to: str | None, only: str | None) -> None:
+    """Raise UserError for a format or a part that does not exist."""
+    for option, value, known in (("--to", to, FORMATS), ("--only", only, tuple(PARTS))):
+        if value is not None and value not in known:
+            raise UserError(f"{option} {value}: choose one of {', '.join(known)}")
+
+
 def export_model(source: Path, to: str | None, target: Path) -> float:
     """Write one model and its tokenizer; returns and raises as `export_run`."""
     config = read_config(str(source))
@@ -50,9 +57,9 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
         if to not in (None, config.model_type):
             raise UserError(
                 f"{source} was fine-tuned from a stock {config.model_type} and cannot become {to}: it loads anywhere "
-                "as it is"
+                "as it is; --only encoder leaves it out"
             )
-        shutil.copytree(source, target)
+        shutil.copytree(source, target, dirs_exist_ok=True)
         return 0.0
     stock = STOCK[config.architecture]
     to = to or stock

@@ -222,6 +222,28 @@ def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_pat
     assert not (run / "export-bertpre").exists()
 
 
+def test_a_run_with_a_classifier_of_a_stock_model_alone(tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    config = BertConfig(vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    BertForSequenceClassification(config).save_pretrained(run / "finetuned")
+    folder = export(str(run), "bert", None)
+    assert (folder / "model.safetensors").read_bytes() == (run / "finetuned" / "model.safetensors").read_bytes()
+    assert (folder / "README.md").is_file()
+
+
+def test_one_of_two_models(tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain", "finetune")
+    config = BertConfig(vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    BertForSequenceClassification(config).save_pretrained(run / "finetuned")
+    encoder = export(str(run), "bertpre", str(tmp_path / "encoder"), "encoder")
+    assert json.loads((encoder / "config.json").read_text())["architectures"] == ["BertPreForPreTraining"]
+    assert not (encoder / "classifier").exists() and "classifier/" not in (encoder / "README.md").read_text()
+    classifier = export(str(run), "bert", str(tmp_path / "classifier"), "classifier")
+    assert json.loads((classifier / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+    with pytest.raises(UserError, match="--only head: choose one of encoder, classifier"):
+        export(str(run), "bert", None, "head")
+
+
 def test_mistakes_are_named_and_nothing_is_written(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
