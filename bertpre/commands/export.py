@@ -18,8 +18,9 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
     `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which contains its own code and needs
     `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
     `RUN_DIR/export-TO` by default, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model
-    is written to the folder itself; `only`, `encoder` or `classifier`, writes one of two. It has a model card, `README.md`, with a picture of the curves. ModernBERT has
-    neither segments nor a head for next sentence prediction: for single texts it is the same model.
+    is written to the folder itself. `only`, `encoder` or `classifier`, writes one of the two. The folder has a model
+    card, `README.md`, with a picture of the curves. ModernBERT has neither segments nor a head for next sentence
+    prediction: for single texts it is the same model.
     Raises UserError for an unknown `to` or `only`, another architecture's format, a run without such a model or with
     one whose fine-tuning began again, and a folder in use.
     """

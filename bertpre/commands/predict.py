@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
@@ -51,7 +51,8 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     classifier, settings = load_any_classifier(model)
     task = classifier.task
     empty_rows: list[int] = []
-    given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs), empty_rows)
+    is_full = items_of if task.kind == "tokens" else has_text  # words are read as they are, not cleaned
+    given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs), empty_rows, is_full)
     first = next(given, None)
     if first is None:
         if file is not None:
@@ -80,14 +81,16 @@ def is_pair(text: Text) -> bool:
 
 
 def has_text(text: Text) -> bool:
-    """Whether a text, one of the two texts of a pair, or a word is more than markup and white space."""
+    """Whether a text, or one of the two texts of a pair, is more than markup and white space."""
     return any(map(clean_text, [text] if isinstance(text, str) else text))
 
 
-def without_empty(texts: Iterable[Text], empty_rows: list[int]) -> Iterator[tuple[int, Text]]:
+def without_empty(
+    texts: Iterable[Text], empty_rows: list[int], is_full: Callable[[Text], object]
+) -> Iterator[tuple[int, Text]]:
     """The texts that are not empty, with their numbers from 1; those of the others are added to `empty_rows`."""
     for number, text in enumerate(texts, start=1):
-        if has_text(text):
+        if is_full(text):
             yield number, text
         else:
             empty_rows.append(number)

@@ -24,6 +24,11 @@ ADVICE = {  # by what readers say
     "several configurations": "; set {name} to one of them",
     "BuilderConfig": "; set {name} to one of these, or to null for files of your own",
 }
+NAMED = {  # what a part of a recipe has keys for; those of a corpus, and arguments in Python, name all
+    "finetune": ("name", "limit"), "finetune.unlabelled": ("limit",), "evaluate": ("limit",),
+    "finetune.validation_path": (), "finetune.unlabelled.held_out": (), "corpus.held_out": (), "--file": (),
+}  # fmt: skip
+WITHOUT_KEY = {"name": "; give a dataset with one configuration", "limit": "; give a file with these rows alone"}
 DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error)
 
 
@@ -59,13 +64,20 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
         if configurations := re.search(r"available configs: \[(.*?)\]", str(error)):
             reason = f"it has several configurations ({configurations[1]})"
-        remedy = next((advice for words, advice in ADVICE.items() if words in reason), "")
-        if "[" in split and "Bad split" in reason:
-            local, hub = "; files have no slices: set {limit}", "; a slice of a split needs {streaming}=false"
-            remedy = local if Path(path).exists() else hub
         part = f"split {split}" if name is None else f"name {name}, split {split}"
-        arguments = {argument: named(key, argument) for argument in ("name", "limit", "streaming")}
-        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy.format(**arguments)}") from None
+        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy(reason, path, split, key)}") from None
+
+
+def remedy(reason: str, path: str, split: str, key: str) -> str:
+    """What to do, if it is known; it names only keys that there are."""
+    advice = next((advice for words, advice in ADVICE.items() if words in reason), "")
+    if "[" in split and "Bad split" in reason:
+        local, hub = "; files have no slices: set {limit}", "; a slice of a split needs {streaming}=false"
+        advice = local if Path(path).exists() else hub
+    for argument, instead in WITHOUT_KEY.items():
+        if f"{{{argument}}}" in advice and argument not in NAMED.get(key, (argument,)):
+            return instead
+    return advice.format(**{argument: named(key, argument) for argument in ("name", "limit", "streaming")})
 
 
 def refuse_hub_answer(error: BaseException, path: str, key: str) -> None:

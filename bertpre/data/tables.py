@@ -342,7 +342,11 @@ def path_key(key: str) -> str:
 
 def named(key: str, argument: str) -> str:
     """How messages call another argument of a source: in a section of the recipe, or in Python by its own name."""
-    return argument if key == "source" else f"{key}.{argument}"
+    if key == "source":
+        return argument
+    if argument == "split" and path_key(key) == key:  # a key of the recipe that names a path has one for the split
+        return key if key.endswith("held_out") else key.replace("_path", "_split")
+    return f"{key}.{argument}"
 
 
 def refuse_other_delimiter(files: Sequence[str], key: str) -> None:

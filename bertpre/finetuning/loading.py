@@ -75,7 +75,7 @@ def load_model(
 
 
 def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizerBase":
-    """A model's tokenizer; raises ValueError if there is none, or none with a vocabulary and padding."""
+    """A model's tokenizer; raises ValueError if there is none, or none with a vocabulary and padding on the right."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, subfolder=subfolder)
         if tokenizer.pad_token_id is None or not hasattr(tokenizer, "backend_tokenizer"):
@@ -86,6 +86,8 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
         raise ValueError(
             f"it has no tokenizer ({first_line(error)}); put tokenizer.json and tokenizer_config.json beside it"
         ) from None
+    if tokenizer.padding_side != "right":  # its head reads the last token, for which bertpre would give it padding
+        raise ValueError("its tokenizer pads on the left; bertpre reads encoders that are padded on the right")
     return tokenizer
 
 

@@ -38,7 +38,8 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 model = AutoModelForTokenClassification.from_pretrained("{repo_id}"{subfolder})
 tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{subfolder})
 words = "Anne-Marie saw Oslo .".split()
-inputs = tokenizer(words, is_split_into_words=True, truncation=True, return_tensors="pt")
+spaced = words[:1] + [" " + word for word in words[1:]]  # as in training
+inputs = tokenizer(spaced, is_split_into_words=True, truncation=True, return_tensors="pt")
 labels, numbers = model(**inputs).logits[0].argmax(-1).tolist(), inputs.word_ids()
 for place, number in enumerate(numbers):
     if number not in (None, numbers[place - 1]):  # the first token of a word

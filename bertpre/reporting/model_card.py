@@ -195,7 +195,8 @@ def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
             f"tokens ({kept} kept), as in testing."
         )
         if more := tuning.unlabelled:
-            where = dataset(more.path or tuning.path, tuning.name, more.split)
+            own = tuning.name if more.path in (None, tuning.path) else None  # of finetune.path alone
+            where = dataset(more.path or tuning.path, own, more.split)
             lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
     if not (reads_words and is_classifier(results)):
         lines.append(

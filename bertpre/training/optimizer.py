@@ -38,18 +38,21 @@ def build_optimizers(
     `group` is the processes over which Muon may deal its matrices.
     """
     parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
-    hidden = {key for key, value in parameters.items() if name == "muon" and value.ndim == 2 and not is_outer(key)}
+    embeddings = embedding_keys(model)
+    matrices = {key for key, value in parameters.items() if value.ndim == 2 and key not in embeddings}
+    hidden = {key for key in matrices if name == "muon" and not is_output(key)}
     rest = {key: value for key, value in parameters.items() if key not in hidden}
-    groups = parameter_groups(rest, learning_rate, weight_decay, layer_decay)
+    factors = layer_factors(list(rest), embeddings, layer_decay)
+    groups = parameter_groups(rest, factors, learning_rate, weight_decay)
     settings: dict[str, Any] = {"lr": learning_rate, "betas": (0.9, adam_beta2), "eps": 1e-6}
     adam = Lamb(groups, **settings) if name == "lamb" else torch.optim.AdamW(groups, **settings, fused=True)
     optimizers: list[torch.optim.Optimizer] = [adam]
     if name == "muon":
-        matrices = [parameters[key] for key in sorted(hidden)]
-        dtype = torch.bfloat16 if has_native_bf16(matrices[0].device) else torch.float32
-        group = group if is_worth_dealing(matrices) else None
+        orthogonal = [parameters[key] for key in sorted(hidden)]
+        dtype = torch.bfloat16 if has_native_bf16(orthogonal[0].device) else torch.float32
+        group = group if is_worth_dealing(orthogonal) else None
         optimizers.append(
-            Muon(matrices, lr=muon_learning_rate, weight_decay=muon_weight_decay, dtype=dtype, group=group)
+            Muon(orthogonal, lr=muon_learning_rate, weight_decay=muon_weight_decay, dtype=dtype, group=group)
         )
     held = [id(value) for optimizer in optimizers for group in optimizer.param_groups for value in group["params"]]
     assert sorted(held) == sorted(map(id, parameters.values())), "each parameter belongs to exactly one group"
@@ -60,10 +63,9 @@ def build_optimizers(
 
 
 def parameter_groups(
-    parameters: dict[str, nn.Parameter], learning_rate: float, weight_decay: float, layer_decay: float
+    parameters: dict[str, nn.Parameter], factors: dict[str, float], learning_rate: float, weight_decay: float
 ) -> list[dict[str, Any]]:
-    """Groups of one learning rate and one weight decay each; vectors are not decayed."""
-    factors = layer_factors(list(parameters), layer_decay)
+    """Groups of one learning rate and one weight decay each; vectors are not decayed. `factors` are those of rates."""
     groups = [
         {
             "params": [
@@ -78,7 +80,7 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
-def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
+def layer_factors(keys: list[str], embeddings: set[str], layer_decay: float) -> dict[str, float]:
     """The factor on each weight's rate: 1 above the layers, `layer_decay` for the top layer, its square below, ..."""
     found = {key: re.search(r"\.layers?\.(\d+)\.", key) for key in keys}
     top = max((int(match[1]) for match in found.values() if match), default=-1)
@@ -86,7 +88,7 @@ def layer_factors(keys: list[str], layer_decay: float) -> dict[str, float]:
     def depth(key: str) -> int:
         if match := found[key]:
             return top + 1 - int(match[1])
-        return top + 2 if "embeddings" in key.split(".") else 0
+        return top + 2 if key in embeddings else 0
 
     return {key: layer_decay ** depth(key) for key in keys}
 
@@ -287,9 +289,17 @@ def gradients_of(weights: list[Tensor]) -> list[Tensor]:
     return [weight.grad for weight in weights if weight.grad is not None]
 
 
-def is_outer(key: str) -> bool:
-    """Whether a weight belongs to the embeddings or to an output layer."""
-    return any(part in ("embeddings", "decoder", "seq_relationship", "classifier") for part in key.split("."))
+def embedding_keys(model: nn.Module) -> set[str]:
+    """The names of the embeddings' weights: of tables, those of relative positions too, and BERT's norm beside them."""
+    tables = (name for name, module in model.named_modules() if isinstance(module, nn.Embedding))
+    return {f"{name}.weight" for name in tables} | {
+        key for key, _ in model.named_parameters() if "embeddings" in key.split(".")
+    }
+
+
+def is_output(key: str) -> bool:
+    """Whether a weight belongs to an output layer."""
+    return any(part in ("decoder", "seq_relationship", "classifier") for part in key.split("."))
 
 
 def set_learning_rate(optimizers: list[torch.optim.Optimizer], factor: float) -> float:

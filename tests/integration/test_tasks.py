@@ -235,6 +235,7 @@ def test_a_regression_may_have_two_values(stock: str, tmp_path: Path, capsys: py
             {"label_column": "verdict", "init": "/no/such/model"},
             "there is no folder '/no/such/model'",
         ),
+        ({"label_column": "verdict", "init": "{left}"}, "'{left}' is not an encoder: its tokenizer pads on the left"),
         ({"label_column": "verdict", "init": "{tokenizer}"}, "is not an encoder: "),
         ({"label_column": "verdict", "init": "{partial}"}, "lack 1 of the model's weights, bert.embeddings.word_emb"),
         ({"label_column": "verdict", "batch_size": 8, "path": "{nothing}"}, "is empty"),
@@ -248,7 +249,10 @@ def test_a_mistake_is_one_message_before_any_training(
     places["tokenizer"] = tiny_run / "tokenizer"
     BertForMaskedLM.from_pretrained(stock).save_pretrained(places["bare"])
     places["nothing"].write_text("")
-    places["partial"] = tmp_path / "partial"
+    places["left"], places["partial"] = tmp_path / "left", tmp_path / "partial"
+    shutil.copytree(stock, places["left"])
+    settings = json.loads((places["left"] / "tokenizer_config.json").read_text())
+    (places["left"] / "tokenizer_config.json").write_text(json.dumps(settings | {"padding_side": "left"}))
     shutil.copytree(stock, places["partial"])
     weights = load_file(places["partial"] / "model.safetensors")
     kept = {name: value for name, value in weights.items() if "word_embeddings" not in name and "decoder" not in name}
@@ -398,6 +402,11 @@ def test_every_word_has_its_own_tag(
     tags = json.loads(capsys.readouterr().out)["tags"]
     assert None not in tags and len(tags) == 4
     assert (tags[0], tags[3]) == ("B-PER", "B-LOC")
+    file = write_rows(tmp_path / "marks.jsonl", [{"words": ["<br>", "&nbsp;"]}, {"words": []}, {"words": ["mira"]}])
+    assert run_here("predict", tmp_path / "run", "--file", file, "--json") == 0
+    printed = capsys.readouterr()  # marks are words too, since words are not cleaned
+    assert [json.loads(line)["row"] for line in printed.out.splitlines()] == [1, 3]
+    assert "rows without text were left out: 1 (the first is row 2)" in printed.err
 
 
 def test_large_numbers_are_learned_and_predicted(

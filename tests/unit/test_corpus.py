@@ -17,6 +17,7 @@ import pytest
 
 from bertpre.data import sample
 from bertpre.data.corpus import open_table, read_documents
+from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.sentences import split_sentences
@@ -188,6 +189,17 @@ def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:
     texts = TABLE["text"].tolist()
     assert list(read_documents(str(folder), split="train+test", limit=2)) == texts[:2] + texts[:1]
     assert mistake(folder, split="train[:50%]").endswith("; files have no slices: set corpus.limit")
+
+
+def test_messages_name_only_keys_that_there_are(folder: Path) -> None:
+    for key, end in {"evaluate": "no slices: set evaluate.limit", "corpus.held_out": "with these rows alone"}.items():
+        assert mistake(folder, split="train[:50%]", key=key).endswith(end)
+    several = "it has several configurations (['a', 'b'])"
+    assert remedy(several, "owner/texts", "train", "corpus.more.0") == "; set corpus.more.0.name to one of them"
+    assert remedy(several, "owner/texts", "train", "evaluate") == "; give a dataset with one configuration"
+    file = folder / "train-00000-of-00001.parquet"
+    assert mistake(file, split="test", key="finetune.validation_path").startswith("finetune.validation_split: ")
+    assert mistake(file, split="test", key="corpus.held_out").startswith("corpus.held_out: ")
 
 
 @pytest.mark.parametrize("split", sample.SPLITS)

@@ -1,5 +1,7 @@
 """Examples as token ids: truncation, pairs, labelled words, padding."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from bertpre.finetuning.encoding import (
     without_cut_words,
 )
 from bertpre.finetuning.examples import Examples
+from bertpre.reporting.card_code import LOADING_WORDS
 from tests.unit.test_examples import examples_of
 
 WORDS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
@@ -136,6 +139,10 @@ def test_words_stay_separate_with_every_tokenizer(tokenizer: PreTrainedTokenizer
     bytes_of = Tokenizer(models.BPE())
     bytes_of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytes_of.train_from_iterator(["saw saw oslo oslo saw"] * 9, trainers.BpeTrainer(vocab_size=300))
-    (encoding,) = encodings_of_words(PreTrainedTokenizerFast(tokenizer_object=bytes_of), [["saw", "oslo", "saw"]])
+    by_bytes, words = PreTrainedTokenizerFast(tokenizer_object=bytes_of), ["saw", "oslo", "saw"]
+    (encoding,) = encodings_of_words(by_bytes, [words])
     assert encoding.ids == bytes_of.encode("saw oslo saw").ids
     assert set(encoding.word_ids) == {0, 1, 2}
+    scope = {"tokenizer": by_bytes, "words": words}
+    exec("\n".join(re.findall(r"^(?:spaced|inputs) = .*", LOADING_WORDS, re.MULTILINE)), scope)  # of the model card
+    assert (scope["inputs"]["input_ids"].tolist(), scope["inputs"].word_ids()) == ([encoding.ids], encoding.word_ids)

@@ -257,6 +257,11 @@ def test_texts_that_another_model_had_learned_from_are_not_said_to_be_synthetic(
 def test_unlabelled_texts_are_among_the_datasets() -> None:
     more = recipe("finetune.path=owner/reviews", "finetune.unlabelled={path: owner/more, split: unsupervised}")
     assert ModelCard(card(more)).data.datasets == ["owner/more", "owner/reviews"]
+    named = ["finetune.path=owner/glue", "finetune.name=sst2"]
+    for unlabelled, words in {"owner/glue": ", configuration `sst2`, split", "owner/more": ", split"}.items():
+        text = card(recipe(*named, f"finetune.unlabelled={{path: {unlabelled}, split: unsupervised}}"))
+        (line,) = (line for line in text.splitlines() if "pseudo-labelled" in line)
+        assert f"{unlabelled}){words} `unsupervised`" in line
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForSequenceClassification, DebertaV2Config, MPNetConfig, PreTrainedConfig
 
 from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.runtime import has_native_bf16
@@ -65,6 +66,19 @@ def test_muon_takes_the_matrices_inside_the_layers_and_no_embedding_or_head(arch
     assert taken <= matrices
     assert {name for name in matrices if "encoder.layer." in name} <= taken
     assert not [name for name in taken if any(part in name for part in outer)]
+
+
+@pytest.mark.parametrize("config_class", [DebertaV2Config, MPNetConfig])
+def test_tables_of_relative_positions_are_embeddings(config_class: type[PreTrainedConfig]) -> None:
+    sizes = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    deberta = {"relative_attention": True, "position_buckets": 4} if config_class is DebertaV2Config else {}
+    config = config_class(**sizes, **deberta, intermediate_size=24, max_position_embeddings=16)
+    model = AutoModelForSequenceClassification.from_config(config)
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    adamw, muon = build_optimizers(model, "muon", 1.0, 0.01, layer_decay=0.5)
+    assert len(tables) > 2 and not tables & set(parameters_in([muon]))
+    rates = {id(value): group["lr"] for group in adamw.param_groups for value in group["params"]}
+    assert {rates[table] for table in tables} == {0.25}
 
 
 def test_muon_has_its_own_weight_decay() -> None:
