@@ -94,7 +94,12 @@ def a_recipe_in_jobs(
     shard: Annotated[
         str | None, typer.Option(metavar="JOB/JOBS", help="Do this job's share of the work: 2/8 is job 2 of 8.")
     ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Run the steps that need every job's output.")] = False,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Run the steps that need every job's output, after each of the two rounds of shards."
+        ),
+    ] = False,
 ) -> None: ...
 
 
@@ -196,7 +201,7 @@ SECTIONS = {  # of `bertpre --help`
                 "Copy a shipped recipe to a new file, to edit it.",
                 ("init own-text my.yaml", "init imdb-base recipes/reviews.yaml")),
         Command("doctor", "doctor:doctor", a_recipe,
-                "Check the machine, the data, the labels, memory and time. Writes nothing.",
+                "Check the machine, the labels and, once prepared, the data, memory and time. Writes nothing.",
                 ("doctor imdb-base", "doctor my.yaml training.global_batch_size=128")),
     ),
     "Data": (

@@ -37,6 +37,7 @@ def init(recipe: str, file: str) -> None:
     print(f"{target} is a copy of the recipe {recipe}. Edit it, then:")
     steps = {
         "show": "every key, its value and its meaning",
+        "prepare": "clean the text, learn the vocabulary, store the token ids",
         "doctor": "check the machine, the data and the time; writes nothing",
         "run": f"run it; results go to {output_dir}",
     }

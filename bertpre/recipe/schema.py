@@ -122,7 +122,7 @@ class Tokenizer(Section):
     """The WordPiece tokenizer: learned from the corpus, or an existing one."""
 
     path: str | None = None
-    """An existing tokenizer to use: a folder or a Hub id. null: learn one from the corpus."""
+    """An existing tokenizer to use: a run directory, a folder or a Hub id. null: learn one from the corpus."""
     vocab_size: Annotated[int, Field(ge=64)] = 30528
     """Number of entries in the vocabulary, rounded down to a multiple of 64."""
     lowercase: bool = True
