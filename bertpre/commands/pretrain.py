@@ -67,20 +67,20 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     try:
         with trainer.log.output, data.planned_ahead() if on_gpu else nullcontext():
             validation = trainer.train()
+        results = results_of(trainer, data, model, validation)
+        weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
+        if accelerator.is_main_process:
+            with replaced_folder(folder / "model") as saved:
+                save_model(model, tokenizer, saved, model.config.max_position_embeddings, weights)
+            write_results(folder, "pretrain", results)
+            say_results(results, recipe)
+        accelerator.wait_for_everyone()
     except BaseException:
         if pushing is not None:
             pushing.stop()
         raise
     if pushing is not None:
-        pushing.end(PUSH_SECONDS)
-    results = results_of(trainer, data, model, validation)
-    weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
-    if accelerator.is_main_process:
-        with replaced_folder(folder / "model") as saved:
-            save_model(model, tokenizer, saved, model.config.max_position_embeddings, weights)
-        write_results(folder, "pretrain", results)
-        say_results(results, recipe)
-    accelerator.wait_for_everyone()
+        pushing.end(PUSH_SECONDS)  # after the last wait for each other: that one may take less than a push
     if accelerator.is_main_process:
         push_result(recipe)
     return results

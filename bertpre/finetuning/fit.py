@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 
 REMEDIES = Remedies(
     memory="lower finetune.micro_batch_size",
-    not_finite="lower finetune.learning_rate, lengthen finetune.warmup, or try training.precision=fp32",
-    compiler="set training.compile=false, or to auto to continue uncompiled",
+    not_finite="lower finetune.learning_rate, lengthen finetune.warmup, or, in a new output_dir, try "
+    "training.precision=fp32",
+    compiler="set training.compile=false and run the same command again",
 )
 SAVE_SECONDS = 180.0  # between checkpoints; a model of base size with AdamW, 1.8 GB, takes some seconds to save
 

@@ -33,9 +33,10 @@ from bertpre.training.watches import SpikeWatch
 
 REMEDIES = Remedies(
     memory="lower training.phases.N.micro_batch_size (phases count from 0)",
-    not_finite="lower training.learning_rate, lengthen training.warmup, or try training.precision=fp32",
+    not_finite="in a new output_dir lower training.learning_rate, lengthen training.warmup, or try "
+    "training.precision=fp32",
     budget="training.budget",
-    compiler="set training.compile=false, or to auto to continue uncompiled",
+    compiler="set training.compile=false and run the same command again",
 )
 
 

@@ -225,10 +225,11 @@ def json_schema() -> str:
 
 
 # What may change between runs of one recipe, as pydantic leaves it out. It does not affect the trained weights, but for
-# the sizes of micro-batches: they change the rounding and dropout's draws. Pretraining checks the data of data.path.
+# torch.compile and the sizes of micro-batches, which change the rounding and dropout's draws. Pretraining checks the
+# data of data.path.
 FREE: Any = {
     "training": {
-        **dict.fromkeys(("log_every", "wandb_project", "tensorboard", "price_per_hour"), True),
+        **dict.fromkeys(("log_every", "wandb_project", "tensorboard", "price_per_hour", "compile"), True),
         "phases": {"__all__": {"micro_batch_size": True}},
     },
     "checkpoint": dict.fromkeys(("every", "keep", "keep_every"), True),

@@ -262,7 +262,8 @@ def newest_whole(folder: Path) -> tuple[str, dict[str, Any]] | None:
 
 def read_tensors(path: Path, state: dict[str, Any], is_checked: bool) -> Tensors:
     """A checkpoint's tensors by file; raises UserError where it is not the whole one that has this state."""
-    if not is_checked and read_state(path) != state:
+    own = state if is_checked else read_state(path)
+    if own is None or state_checksum(own) != state_checksum(state):  # NaN, which a metric may be, equals nothing
         raise UserError(
             f"{path}: this checkpoint, which the first process resumes from, is missing, damaged or another one here; "
             "all processes must see the same files: check the shared file system and run the same command again"

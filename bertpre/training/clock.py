@@ -18,7 +18,8 @@ class Clock:
     started: float = 0.0  # on time.perf_counter
     before_resume: float = 0.0
     elapsed: float = 0.0  # at the last step
-    startup_seconds: float | None = None  # spent before the first step, in starting and compiling; None until then
+    startup_seconds: float | None = None  # spent in starting and compiling, before each process's first step
+    is_starting: bool = True  # until the first step of this process
     reserve_seconds: float = 0.0  # kept for the last evaluation and the last checkpoint
 
     def start(self) -> None:
@@ -37,8 +38,9 @@ class Clock:
     def update(self, elapsed: float, reserve_seconds: float) -> None:
         """Take over the first process's clock, before a step."""
         self.elapsed, self.reserve_seconds = elapsed, reserve_seconds
-        if self.startup_seconds is None:
-            self.startup_seconds = elapsed
+        if self.is_starting:
+            self.startup_seconds = (self.startup_seconds or 0.0) + elapsed - self.before_resume
+            self.is_starting = False
 
     def progress(self, step: int, tokens: int) -> float:
         """The share of the training that is done after `step` steps and `tokens` tokens, from 0 to 1 or a little more.

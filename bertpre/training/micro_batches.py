@@ -45,18 +45,19 @@ def rows_of_similar_length(share: int, max_length: int) -> int:
 def choose_sizes(
     shapes: Sequence[Shape],
     fits: Callable[[Batch], bool],
-    is_resumed: bool,
+    restored: Sequence[Shape],
     group: ProcessGroup | None,
     output: MetricsLog,
 ) -> None:
-    """Take the largest micro-batches that fit, where their sizes are open; a resumed training keeps its own."""
+    """Take the largest micro-batches that fit, where their sizes are open; those of a checkpoint are kept."""
     for shape in shapes:
+        is_restored = any(shape is each for each in restored)
         if len(shape.choices) < 2:
             continue
         before, length = shape.micro_batch_size, shape.sample(1)["input_ids"].shape[1]
-        size = largest_that_fits(shape, fits, is_resumed, group)
+        size = largest_that_fits(shape, fits, is_restored, group)
         shape.micro_batch_size = size
-        if is_resumed and size < before:
+        if is_restored and size < before:
             output.show(
                 f"warning: only {size} of {before} rows of {length} tokens fit in this GPU's memory; the resumed "
                 "training is not bit-identical"
@@ -70,23 +71,29 @@ def sizes_of(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
     return [(shape.choices[0], shape.micro_batch_size) for shape in shapes]
 
 
-def restore_sizes(shapes: Sequence[Shape], sizes: Sequence[tuple[int, int]]) -> None:
-    """The inverse of `sizes_of`; another number of processes has other shares, and keeps its own sizes.
+def restore_sizes(shapes: Sequence[Shape], sizes: Sequence[tuple[int, int]]) -> list[Shape]:
+    """The inverse of `sizes_of`; returns the shapes that have their sizes from the checkpoint.
 
-    A size that the recipe names counts more than that of the checkpoint.
+    Another number of processes has other shares, for which sizes are chosen anew. A size that the recipe names counts
+    more than that of the checkpoint.
     """
+    restored = []
     for shape, (share, size) in zip(shapes, sizes, strict=False):
         if shape.choices[0] == share and size in shape.choices:
             shape.micro_batch_size = size
+            restored.append(shape)
+    return restored
 
 
-def largest_that_fits(shape: Shape, fits: Callable[[Batch], bool], is_resumed: bool, group: ProcessGroup | None) -> int:
+def largest_that_fits(
+    shape: Shape, fits: Callable[[Batch], bool], is_restored: bool, group: ProcessGroup | None
+) -> int:
     """The largest choice, up to the current size, that fits in every process's memory; the smallest where none does.
 
-    Every process has to call this. A resumed training needs no headroom: it left some when it began.
+    Every process has to call this. A size from a checkpoint needs no headroom: it left some when it was chosen.
     """
     for size in [choice for choice in shape.choices if choice <= shape.micro_batch_size]:
-        rows = size if is_resumed else size + max(1, round(size * HEADROOM))
+        rows = size if is_restored else size + max(1, round(size * HEADROOM))
         if all(gathered(fits(shape.sample(rows)), group)):
             return size
     return shape.choices[-1]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
@@ -20,7 +20,7 @@ from bertpre.training.dry_run import dry_run
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.gradient_guard import NonFiniteGradient, not_finite
 from bertpre.training.metrics import Objective
-from bertpre.training.micro_batches import choose_sizes, restore_sizes, sizes_of
+from bertpre.training.micro_batches import Shape, choose_sizes, restore_sizes, sizes_of
 from bertpre.training.optimizer import set_learning_rate
 from bertpre.training.remedies import Remedies
 from bertpre.training.saving import Saver
@@ -80,6 +80,7 @@ class Trainer:
         self.saver = Saver(checkpoints, self.training_step, memory, self.cpu_group)
         self.clock, self.progress = Clock(duration), Progress()
         self.first_step = 0  # of this process; above 0 where it resumed
+        self.restored: list[Shape] = []  # whose micro-batches are those of a checkpoint
 
     def train(self) -> dict[str, Any]:
         """Train until the duration ends; returns the last evaluation's metrics.
@@ -128,12 +129,7 @@ class Trainer:
             self.stop(received_signal)
         share = self.share_done()
         if share >= 1 and progress.step == 0:
-            self.saver.finish_writing()
-            self.saver.discard()
-            raise UserError(
-                f"{self.remedies.budget} is too short: start-up took {self.clock.elapsed:.0f} s and the final "
-                f"evaluation and checkpoint need {self.clock.reserve_seconds:.0f} s; give a longer one"
-            )
+            self.refuse_to_end_untrained()
         if share >= 1 or self.should_stop():
             self.check_gradients()
             return True
@@ -148,6 +144,19 @@ class Trainer:
         progress.position = batch.after
         self.between_steps()
         return False
+
+    def refuse_to_end_untrained(self) -> NoReturn:
+        """Raise UserError: the time is over, and no step was taken, or training went back to the beginning."""
+        self.saver.finish_writing()
+        if self.training_step.guard.left_out:
+            raise UserError(
+                f"gradients were not finite, and no time is left to train again: {self.remedies.not_finite}"
+            )
+        self.saver.discard()
+        raise UserError(
+            f"{self.remedies.budget} is too short: start-up took {self.clock.elapsed:.0f} s and the final "
+            f"evaluation and checkpoint need {self.clock.reserve_seconds:.0f} s; give a longer one"
+        )
 
     def optimize(self, batch: StepBatch, counts: dict[str, int], lr_factor: float) -> None:
         """Do an optimizer step and count it; its gradient is checked at once where that makes nobody wait."""
@@ -180,7 +189,7 @@ class Trainer:
     def dry_run(self) -> None:
         """Choose the micro-batches, then compile and run one of each shape: what does not fit shows at once."""
         step, source, output = self.training_step, self.batches.source, self.log.output
-        choose_sizes(source.shapes, step.fits, self.saver.saved_step is not None, self.cpu_group, output)
+        choose_sizes(source.shapes, step.fits, self.restored, self.cpu_group, output)
         if step.is_compiled:
             output.say("compiling the model, which may take a minute or two")
         dry_run(step, source, self.remedies)
@@ -193,7 +202,7 @@ class Trainer:
             self.log.output.forget_after(-1, -1)
             return
         self.first_step = self.progress.step
-        restore_sizes(self.batches.source.shapes, state.get("micro_batches", ()))
+        self.restored = restore_sizes(self.batches.source.shapes, state.get("micro_batches", ()))
         if self.progress.step:  # before the first step nothing was trained: a budget that start-up used up begins anew
             self.clock.resume(state["elapsed"], state["startup_seconds"])
         self.log.output.say(f"resuming from step {self.progress.step}")

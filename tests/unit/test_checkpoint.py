@@ -1,7 +1,10 @@
 """A checkpoint is whole or not there; a damaged one is passed over and nothing is deleted."""
 
 import json
+import math
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +13,15 @@ from torch import nn
 
 from bertpre.errors import UserError
 from bertpre.training import checkpoint
-from bertpre.training.checkpoint import FILES, Checkpoints, list_checkpoints, load_checkpoint, save_checkpoint
+from bertpre.training.checkpoint import (
+    FILES,
+    Checkpoints,
+    list_checkpoints,
+    load_checkpoint,
+    read_state,
+    read_tensors,
+    save_checkpoint,
+)
 from bertpre.training.optimizer import build_optimizers
 from tests.helpers import tree_hash
 
@@ -47,9 +58,9 @@ def continue_training(model: Tied, optimizers: list[torch.optim.Optimizer], step
             optimizer.zero_grad()
 
 
-def save(folder: Path, step: int, keep: int = 5) -> tuple[Tied, list[torch.optim.Optimizer]]:
+def save(folder: Path, step: int, keep: int = 5, **more: Any) -> tuple[Tied, list[torch.optim.Optimizer]]:  # noqa: ANN401
     model, optimizers = trained(step)
-    state = {"position": {"phase": 0, "epoch": 1, "offset": step}, "elapsed": 0.25}
+    state = {"position": {"phase": 0, "epoch": 1, "offset": step}, "elapsed": 0.25} | more
     save_checkpoint(Checkpoints(folder, keep=keep), step, model, optimizers, state)
     return model, optimizers
 
@@ -120,6 +131,16 @@ def test_every_digit_of_the_state_is_guarded(tmp_path: Path) -> None:
             assert load_checkpoint(tmp_path, *trained(0)) is None, text[max(0, place - 30) : place + 1]
     file.write_text(text)
     assert load_checkpoint(tmp_path, *trained(0)) is not None
+
+
+def test_processes_read_the_same_checkpoint_with_a_metric_that_is_not_a_number(tmp_path: Path) -> None:
+    save(tmp_path, 1, metrics={"mlm_loss": math.nan})
+    path = tmp_path / "step-00000001"
+    first = pickle.loads(pickle.dumps(read_state(path)))  # as the first process's comes to the others
+    assert first != read_state(path)  # since NaN is not equal to itself
+    assert read_tensors(path, first, is_checked=False)
+    with pytest.raises(UserError, match="is missing, damaged or another one here"):
+        read_tensors(path, first | {"step": 2}, is_checked=False)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"sha256": 1}', '{"sha256": {}}', "\x00\xff"])

@@ -15,6 +15,7 @@ from bertpre.training.checkpoint import SKIPPED, read_skipped, write_skipped
 from bertpre.training.gradient_guard import MAX_IN_A_ROW, GradientGuard, NonFiniteGradient
 from bertpre.training.precision import LossScale
 from bertpre.training.rehearsal import rehearse
+from bertpre.training.remedies import Remedies
 from bertpre.training.step import Arithmetic
 from bertpre.training.trainer import Trainer
 from tests.helpers import read_metrics
@@ -223,6 +224,15 @@ def test_training_that_stays_non_finite_ends_with_one_message(tmp_path: Path) ->
     trainer.saver.place = None
     with pytest.raises(UserError, match="the gradients of steps 3, 4, 5, 6, 7 are not finite"):
         trainer.train()
+
+
+def test_going_back_to_the_beginning_at_the_end_of_a_budget_is_no_short_budget(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"bad": range(MAX_IN_A_ROW), "every": 1000, "remedies": Remedies(not_finite="do this")}
+    trainer = deep_trainer(tmp_path, max_steps=40, **settings)
+    trainer.share_done = lambda ahead=0, tokens=0: float(bool(trainer.training_step.guard.left_out))  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"^gradients were not finite, and no time is left to train again: do this$"):
+        trainer.train()
+    assert read_skipped(tmp_path / "checkpoints")
 
 
 def test_weights_that_are_not_finite_go_back_at_the_first_skipped_step(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Micro-batches as large as memory allows, on a model that runs out of memory above a number of rows."""
 
+import json
 import shutil
 import weakref
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Finetune, load_recipe
-from bertpre.training.checkpoint import list_checkpoints, read_state
+from bertpre.training.checkpoint import list_checkpoints, read_state, state_checksum
 from bertpre.training.micro_batches import restore_sizes, sizes_of, sizes_to_try
 from bertpre.training.step import Arithmetic, TrainingStep
 from bertpre.training.trainer import Trainer
@@ -121,13 +122,28 @@ def test_sizes_are_those_of_the_same_share_of_a_batch() -> None:
     same, other = ToySource(choices=(4, 2, 1)), ToySource(choices=(4, 2, 1))
     same.micro_batch_size = 2
     assert sizes_of([same]) == [(4, 2)]
-    restore_sizes([other], [(8, 1)])  # of half as many processes
+    assert restore_sizes([other], [(8, 1)]) == []  # of half as many processes
     assert other.micro_batch_size == ROWS
-    restore_sizes([other], sizes_of([same]))
+    assert restore_sizes([other], sizes_of([same])) == [other]
     assert other.micro_batch_size == 2
     named = ToySource(choices=(4,))  # by the recipe, since the checkpoint
-    restore_sizes([named], sizes_of([same]))
+    assert restore_sizes([named], sizes_of([same])) == []
     assert named.micro_batch_size == 4
+
+
+def test_a_resumed_training_with_another_share_chooses_with_headroom(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        limited_trainer(tmp_path, 4, after_step=interrupt_at(7)).train()
+    state = list_checkpoints(tmp_path / "checkpoints")[-1] / "state.json"
+    values = json.loads(state.read_text()) | {"micro_batches": [[8, 8]]}  # of half as many processes
+    checksums = values.pop("sha256") | {"state": state_checksum(values)}
+    state.write_text(json.dumps(values | {"sha256": checksums}))
+    resumed = limited_trainer(tmp_path, 4)
+    resumed.train()
+    assert (size_of(resumed), resumed.first_step) == (2, values["step"])
+    assert "warning" not in capsys.readouterr().out
 
 
 def test_a_single_row_that_does_not_fit_is_one_message(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_progress_follows_whichever_ends_first() -> None:
     assert Duration(budget_seconds=60).progress(1, elapsed_seconds=70, startup_seconds=65) == 1
 
 
-def test_the_clock_counts_start_up_once_and_continues_after_a_resume() -> None:
+def test_the_clock_leaves_out_each_start_up() -> None:
     clock = Clock(Duration(budget_seconds=10))
     assert clock.progress(step=3, tokens=0) == 0  # before the first step
     clock.update(elapsed=1.0, reserve_seconds=3.0)
@@ -73,6 +73,10 @@ def test_the_clock_counts_start_up_once_and_continues_after_a_resume() -> None:
     resumed.resume(elapsed=4.0, startup_seconds=1.0)
     assert resumed.now() >= 4.0
     assert resumed.progress(step=3, tokens=0) == pytest.approx((4 - 1) / (10 - 1))
+    resumed.update(elapsed=6.0, reserve_seconds=0.0)  # after two seconds of starting again
+    assert resumed.progress(step=3, tokens=0) == pytest.approx((6 - 1 - 2) / (10 - 1 - 2))
+    resumed.update(elapsed=7.0, reserve_seconds=0.0)
+    assert resumed.progress(step=4, tokens=0) == pytest.approx((7 - 1 - 2) / (10 - 1 - 2))
 
 
 def test_what_is_kept_for_the_end_does_not_shorten_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
