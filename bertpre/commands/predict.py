@@ -14,8 +14,7 @@ import numpy as np
 from bertpre.console import figure_text
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import open_table
-from bertpre.data.failures import DAMAGED
-from bertpre.data.formats import open_file
+from bertpre.data.formats import DAMAGED, open_file
 from bertpre.data.local_files import KNOWN_ENDINGS, ending
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples

@@ -5,6 +5,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable
+from html.entities import html5
 from itertools import pairwise
 
 # What has another name in angle brackets is text: <URL>, <sighs>, <e1>Oslo</e1>, List<String>.
@@ -20,12 +21,13 @@ INLINE = (  # elements of HTML, and of wiki pages
     "chem|gallery|hiero|imagemap|includeonly|indicator|mapframe|math|noinclude|nowiki|onlyinclude|poem|ref|references|"
     "score|syntaxhighlight|templatestyles|timeline"
 )
-HIDDEN = re.compile(r"<(?:(!--)|(?:(ref|script|style)(?=[\s/>])[^<>]{0,500}>))", re.IGNORECASE)  # from its beginning
+# From its beginning. A tag in `backticks` is a name, and stays.
+HIDDEN = re.compile(r"<(?<!`<)(?:(!--)|(?:(ref|script|style)(?=[\s/>])[^<>]{0,500}>))", re.IGNORECASE)
 HIDDEN_ENDS = {  # to its end, and the longest in characters: a stray end may follow much later
     "!--": (re.compile("-->"), 20_000),
     "ref": (re.compile("</ref>", re.IGNORECASE), 2000),
-    "script": (re.compile("</script>", re.IGNORECASE), 10_000_000),  # pages have their data in some
-    "style": (re.compile("</style>", re.IGNORECASE), 10_000_000),
+    "script": (re.compile("</script>(?!`)", re.IGNORECASE), 10_000_000),  # pages have their data in some
+    "style": (re.compile("</style>(?!`)", re.IGNORECASE), 10_000_000),
 }
 ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
 FLAG = (
@@ -36,18 +38,23 @@ FLAG = (
 ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
 # From its beginning to its end; with <pre> inside it is code. Its line ends are spaces to a browser.
 PARAGRAPH = re.compile(rf"<p{ATTRIBUTES}>[^<]*+(?:<(?!/?p(?:re)?[\s>])[^<]*+)*+</p\s*>", re.IGNORECASE)
-LINE_BREAK = re.compile(rf"<\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
+LINE_BREAK = re.compile(rf"<(?<!`<)\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
 # One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
 INSIDE_WORD = re.compile(
     rf"<(?<=\w<)/?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",
     re.IGNORECASE,
 )
-TAG = re.compile(rf"</?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
+TAG = re.compile(rf"<(?<!`<)/?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
 # Directly after a name a tag that is nowhere closed is a type: List<Object>, fn f<S>. These need no end.
 UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|img|input|wbr|area|base|col|embed|link|meta|param|source|nowiki"
 TYPE = re.compile(rf"(?<=\w)<(?!(?:{UNCLOSED})>)[a-z]+>")  # in lower case
 CLOSING = re.compile("</[a-z]+>")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
+WINDOWS = {  # characters of Windows-1252 that were read as Latin-1: browsers show them, too, and 0x85 is "…"
+    chr(byte): bytes([byte]).decode("cp1252")
+    for byte in range(0x80, 0xA0)
+    if byte not in (0x81, 0x8D, 0x8F, 0x90, 0x9D)
+}
 BLANKS = re.compile(r"[^\S\n ][^\S\n]*| [^\S\n]+")  # white space other than a single space
 NEWLINES = re.compile(r"\n[\n ]+")
 
@@ -55,7 +62,12 @@ NEWLINES = re.compile(r"\n[\n ]+")
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
 # {{name}} may be a blank in a form, and \frac{{P(B|A)}}{{P(B)}} is LaTeX.
 FILLED_TEMPLATE = re.compile(r"\{\{(?=\S)(?![^{}|]{0,200}\w\()[^{}|\\$]{0,200}\|[^{}]{0,2000}\}\}")
-LINK = re.compile(r"\[\[(?=\S)(?![-+\d.]+\s*,)(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]")
+# Not `lst[[i]]`, `[[:space:]]` and `[['a', 'b']]`, which are code.
+LINK = re.compile(
+    r"\[\[(?<![A-Za-z0-9_)\]]\[\[)(?=\S)(?![-+\d.]+\s*,|:[a-z]+:\]|\"[^\"\n]*\"\s*,|'[^'\n]*'\s*[,\]])"
+    r"(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]"
+)
+OF_WIKI = re.compile(r"[|\sA-Z]|[^\x00-\x7f]|\[\d{3,4}\]")  # in a link; others may be code: [[nodiscard]]
 HIDDEN_LINKS = ("file:", "image:", "category:")
 # "ion () has": the dump lost the content. Other empty brackets are code or logs: "= ()", a line that ends in "main ()".
 EMPTY_BRACKETS = re.compile(r" \((?:(?<=[^\W\d_] \()|(?<=[\"'”’»)] \())[\s;,:]*\)(?= (?!\n)|[,.)])")
@@ -82,10 +94,21 @@ def clean_text(text: str) -> str:
         text = PARAGRAPH.sub(lambda paragraph: paragraph[0].replace("\n", " "), without_hidden(text))
         text = without_tags(text)
     if "&" in text:
-        text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+        text = ENTITY.sub(character, text)
     text = without_wiki_remnants(text)
-    text = CONTROL.sub(" ", unicodedata.normalize("NFC", text))
+    text = CONTROL.sub(visible, unicodedata.normalize("NFC", text))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
+
+
+def character(entity: re.Match[str]) -> str:
+    """What an entity stands for; unknown names stay: of &current; `html.unescape` would take the first five letters."""
+    written = entity[0]
+    return html.unescape(written) if written[1] == "#" else html5.get(written[1:], written)
+
+
+def visible(control: re.Match[str]) -> str:
+    """What stands in place of a control character."""
+    return WINDOWS.get(control[0], " ")
 
 
 def is_unspaced(text: str) -> bool:
@@ -131,7 +154,8 @@ def without_hidden(text: str) -> str:
 def without_wiki_remnants(text: str) -> str:
     """Remove templates, link syntax, lines of table marks, and brackets whose content is lost."""
     if "[[" in text or "{{" in text:
-        template = TEMPLATE if LINK.search(text) else FILLED_TEMPLATE
+        is_wiki = any(OF_WIKI.search(link[0]) for link in LINK.finditer(text))
+        template = TEMPLATE if is_wiki else FILLED_TEMPLATE
         for _ in range(3):  # links and templates nest
             text = LINK.sub(link_text, template.sub("", text))
     if "|" in text:
@@ -196,13 +220,16 @@ def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
     return (
         sum(is_full(line, following, width) for line, following in pairs) > 0.7 * len(pairs)
         and sum(is_open) > 0.6 * len(pairs)
+        and 2 * sum(following[0].isalpha() for _, following in pairs) >= len(pairs)  # not the lines of a table
         and sum(cased) >= 0.4 * len(cased)
     )
 
 
 def wrap_width(blocks: list[list[str]]) -> int:
-    """The length of the longest lines, but for one in fifty."""
-    lengths = sorted(len(line) for block in blocks for line in block)
+    """The length of the longest lines, but for one in fifty. Lines with a URL, which nothing wraps, do not count."""
+    lines = [line for block in blocks for line in block]
+    wrappable = [line for line in lines if "://" not in line and (" " in line or ENDS_UNSPACED(line))]
+    lengths = sorted(map(len, wrappable or lines))
     return lengths[math.ceil(0.98 * (len(lengths) - 1))]
 
 

@@ -218,7 +218,7 @@ def load(
         return load_files(files, path, text_unit, key)
     if path and local.is_dir():
         return load_folder(local, name, split, text_unit, key)
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or local.suffix in KNOWN_ENDINGS:
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or ending(local) in KNOWN_ENDINGS:
         raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name)")
     if not is_cached(path):
         try:

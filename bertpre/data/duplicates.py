@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,6 +13,7 @@ SHINGLE_WORDS, SHINGLE_CHARACTERS = 5, 10
 LONG_WORDS = 20  # characters a word on average: there are no spaces, as in lists of addresses
 BANDS, BAND_ROWS = 14, 8
 MINHASH_SEED = 1
+SHINGLED_AT_ONCE = 1 << 20  # characters: a Chinese one has 120 bytes of shingles
 
 
 def text_digests(texts: list[str]) -> np.ndarray:
@@ -28,12 +30,24 @@ def minhash_bands(texts: list[str]) -> np.ndarray:
     """
     from rensa import RMinHash
 
-    signatures = RMinHash.digests_from_token_sets([shingles(text) for text in texts], BANDS * BAND_ROWS, MINHASH_SEED)
+    signatures = []
+    for some in by_characters(texts, SHINGLED_AT_ONCE):
+        signatures += RMinHash.digests_from_token_sets([*map(shingles, some)], BANDS * BAND_ROWS, MINHASH_SEED)
     words = np.array(signatures, dtype=np.uint32).reshape(len(texts), BANDS, BAND_ROWS).view(np.uint64)
     hashes = np.zeros(words.shape[:2], dtype=np.uint64)
     for number in range(words.shape[2]):
         hashes = scramble(hashes + words[:, :, number])
     return hashes
+
+
+def by_characters(texts: list[str], characters: int) -> Iterator[list[str]]:
+    """Runs of consecutive texts, each ended by the text that brings it to so many characters."""
+    start = length = 0
+    for stop, text in enumerate(texts, start=1):
+        length += len(text)
+        if length >= characters or stop == len(texts):
+            yield texts[start:stop]
+            start, length = stop, 0
 
 
 def shingles(text: str) -> list[str]:

@@ -2,12 +2,11 @@
 
 import glob
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bertpre.data.formats import DAMAGED
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.tables import named, path_key
 from bertpre.errors import UserError, first_line
@@ -15,6 +14,7 @@ from bertpre.errors import UserError, first_line
 LOCAL_COPY = "without a network, give a local copy with the same layout: {place}=FOLDER"
 ADVICE = {  # by what readers say
     "codec can't decode": "; save it as UTF-8",
+    "end-of-stream marker": "; it is cut off: copy it again",
     "EOF inside string": "; a quote is not closed",
     "C error: Expected": "; put values that contain the separator in quotes, and double each quote inside them",
     "Couldn't cast": "; its files have different columns or types: give them the same",
@@ -29,7 +29,6 @@ NAMED = {  # what a part of a recipe has keys for; those of a corpus, and argume
     "finetune.validation_path": (), "finetune.unlabelled.held_out": (), "corpus.held_out": (), "--file": (),
 }  # fmt: skip
 WITHOUT_KEY = {"name": "; give a dataset with one configuration", "limit": "; give a file with these rows alone"}
-DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @contextmanager
@@ -61,7 +60,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         if not Path(path).exists() and isinstance(error, OSError):
             kind = type(error).__name__
             raise UserError(f"{path_key(key)}: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
-        reason = "it is empty" if isinstance(error, StopIteration) else first_line(error)
+        reason = "it is empty" if isinstance(error, StopIteration) else first_line(error).removeprefix(f"{path}: ")
         if configurations := re.search(r"available configs: \[(.*?)\]", str(error)):
             reason = f"it has several configurations ({configurations[1]})"
         part = f"split {split}" if name is None else f"name {name}, split {split}"

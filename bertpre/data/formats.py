@@ -1,16 +1,21 @@
 """What local files hold, judged by their content: WikiExtractor's articles, JSON lines or text."""
 
 import codecs
+import gzip
 import importlib.util
+import io
 import json
+import lzma
 import math
 import os
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped
 from bertpre.data.sentences import split_sentences
@@ -19,15 +24,29 @@ WIKI, JSON_LINES, TEXT, EMPTY, BINARY, WIKI_DUMP = "<doc> blocks", ".jsonl", ".t
 ARTICLE = re.compile(r'<doc id=.*?\btitle="(?P<title>.*)">\s*$')  # titles may contain quotes
 HEADING = re.compile(r"#{1,6} \S")
 HEAD_BYTES = 1 << 16
+DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
+T = TypeVar("T")
 SAMPLED_FILES = 20
 MANY_FILES = 20  # so many files are documents rather than shards, and enough of them to hold some out
 
 
 def open_file(file: str, mode: str, **options: Any) -> AbstractContextManager[IO[Any]]:
     """Open a local file, decompressed by its ending."""
+    if file.endswith(".zst") and importlib.util.find_spec("zstandard") is not None:
+        return open_zst(file, mode, **options)
     from fsspec.implementations.local import LocalFileSystem  # fsspec.open takes :: in a name for a chain of places
 
     return LocalFileSystem().open(file, mode, compression="infer", **options)
+
+
+def open_zst(file: str, mode: str, **options: Any) -> IO[Any]:
+    """Open a .zst file of any window, also of `zstd --long`, which readers refuse by default."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    compressed = Path(file).open("rb")  # noqa: SIM115 - closed with the stream
+    stream = io.BufferedReader(decompressor.stream_reader(compressed, read_across_frames=True))
+    return stream if "b" in mode else io.TextIOWrapper(stream, **options)
 
 
 def is_whole(file: str) -> bool:
@@ -39,7 +58,7 @@ def is_whole(file: str) -> bool:
         return True
     import zstandard
 
-    decompressor, is_at_end = zstandard.ZstdDecompressor(), True
+    decompressor, is_at_end = zstandard.ZstdDecompressor(max_window_size=1 << 31), True
     with Path(file).open("rb") as stream:
         frame = decompressor.decompressobj()
         while block := stream.read(HEAD_BYTES):
@@ -59,10 +78,19 @@ def is_utf16(file: str) -> bool:
     return head.count(b"\0") > 0.1 * len(head)
 
 
+def with_name(name: str, read: Iterator[T]) -> Iterator[T]:
+    """What is read of a file; raises ValueError, which names the file, where it is damaged or not UTF-8."""
+    try:
+        yield from read
+    except (UnicodeDecodeError, *DAMAGED) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
 def read_head(file: str) -> bytes:
     """The first bytes of a file, decompressed."""
     with open_file(file, "rb") as stream:
-        return stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
+        (head,) = with_name(file, (stream.read(HEAD_BYTES) for _ in range(1)))
+    return head.removeprefix(codecs.BOM_UTF8)
 
 
 def recognize(file: str) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KNOWN_ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
-COMPRESSIONS = (".gz", ".bz2", ".zst")
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "text"}
 METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 
@@ -176,11 +176,11 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
 
     Raises UserError for files of several kinds, and for those that cannot be read.
     """
+    for file in files:
+        if not is_whole(file):
+            raise UserError(f"{path_key(key)}: {file} is damaged or cut off; copy it again from its source")
     kinds = {file: kind_of(file, key) for file in files}
     full = [file for file in files if kinds[file] != EMPTY]
-    for file in full:
-        if not is_whole(file):
-            raise UserError(f"{path_key(key)}: {file} is damaged or cut off; unpack it again from its source")
     distinct = sorted({kinds[file] for file in full})
     if not distinct:
         raise UserError(f"{path_key(key)}: {path} is empty")
@@ -206,6 +206,8 @@ def kind_of(file: str, key: str) -> str:
     if known == ".txt":
         if content == BINARY and is_utf16(file):
             raise UserError(f"{path_key(key)}: {file} is in UTF-16 or UTF-32; save it as UTF-8")
+        if content == JSON_LINES:
+            log_once(f"{path_key(key)}: {file} holds JSON lines and is read as plain text: rename it to .jsonl")
         return content if content in (WIKI, EMPTY) else ".txt"
     if content == BINARY:
         raise UserError(

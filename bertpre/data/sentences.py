@@ -8,7 +8,7 @@ import re
 # and then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its first mark
 # only, so that a thousand dots take linear time.
 EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
-CLOSERS = rf"""["'”’)\]»›“]*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""
+CLOSERS = rf"""["'”’)\]»›“]*+(?:\[\d{{1,3}}\])*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""  # "1990.[1] The"
 OPENERS = r"""["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins what someone says, in many languages
 BOUNDARY = re.compile(
     r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡;\n])(?:"""
@@ -24,18 +24,24 @@ BOUNDARY = re.compile(
     r"""|(?<=\n))"""
 )
 TITLE = (  # abbreviations before a name or a number
-    r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs?|Vol|pp|cf|e\.g|i\.e|a\.m|p\.m"
-    r"|approx|Inc|Ltd|Co|Mt|Ft|κκ?|(?:[a-z]\.)+[a-z]"
+    r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs?|Vol|pp|cf|e\.g|i\.e"
+    r"|approx|Mt|Ft|κκ?|(?:[a-z]\.)+[a-z]"
 )
-DOTTED = r"Ph\.D|(?:[A-Z]\.)+[A-Z]"  # "J.K. Rowling", or "in the U.S. The"
-NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|(?P<dotted>{DOTTED}))$")
-LOWER_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:{TITLE}|{DOTTED}|etc|no|feat|ft|dept|ca|min|max)$|\.$", re.IGNORECASE)
+DOTTED = r"Ph\.D|(?:[A-Z]\.)+[A-Z]|[ap]\.m|Inc|Ltd|Co"  # "J.K. Rowling", or "in the U.S. The"
+NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:(?P<dotted>{DOTTED})|{TITLE})$")
+LOWER_FOLLOWS = re.compile(
+    rf"(?:^|[\s(\"'])(?:{TITLE}|{DOTTED}|etc|no|feat|ft|dept|ca|min|max|al|lbs?|oz|pts|Ave|Rd)$|\.$", re.IGNORECASE
+)
 STARTER = re.compile(  # words that begin sentences, and hardly ever names
     r"(?:The|This|That|These|Those|There|It|He|She|They|We|I|You|His|Her|Its|Their|My|Our|In|On|At|A|An|And|But|As|By|For"
     r"|From|With|To|After|Before|During|Since|If|When|While|Although|However|Then|So|Soon|Also|Too|Another|Both|Some|Many"
     r"|Most|Following|Furthermore|Anyway|Now|What|Who|Why|How|Is|Was|Did|Do|Not|No)\b"
 )
-NUMBER = re.compile(r"(?:^|\W)[Nn]o$|(?:^|[\s(\[])(?:pp?|[Ff]igs?|[Ee]qs?|Secs?|s)$")
+NUMBER = re.compile(
+    r"(?:^|\W)[Nn]o$|(?:^|[\s(\[])(?:pp?|[Ff]igs?|[Ee]qs?|Secs?|s|[Vv]ols?|[Cc]h|Arts?|[Nn]os|[Oo]p|Rs|ver|[bcdr]"
+    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|\d+ (?:ft|in|oz|lbs?))$"
+)
+ET_AL = re.compile(r"\bet al$")  # before a year, in brackets or without
 # A letter by itself, in scripts that spell words; none of Hebrew, where it may follow a quote: ארה"ב.
 INITIAL = re.compile(r"(?:^|[\s(\"'«„])([^\W\d_A-Za-z\u0590-\u05ff가-힣\u3040-\u30ff\u3400-\u9fff])$")
 SHORT_OR_NUMBER = re.compile(r"(?:^|\W)(?:[^\W\d_]{1,3}|\d+)$")
@@ -106,6 +112,8 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
         return True
     if name := NAME_FOLLOWS.search(text, *before):
         return name["dotted"] is None or not STARTER.match(text, match.end())
+    if (following.isdigit() or following in "([") and ET_AL.search(text, *before):
+        return True
     return following.isdigit() and NUMBER.search(text, *before) is not None
 
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from bertpre.data.formats import open_file
+from bertpre.data.formats import open_file, with_name
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class CsvFiles:
         Raises ValueError, which names the file, where a column is missing or a row has more fields than the header.
         """
         for name in self.files:
-            for frame in read_csv(name, self.delimiter, batch_size):
+            for frame in with_name(name, read_csv(name, self.delimiter, batch_size)):
                 if missing := set(self.columns or ()).difference(frame.columns):
                     raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
                 chosen = frame[self.columns or list(frame.columns)].astype(object)
@@ -248,7 +248,7 @@ class JsonFiles:
         Raises ValueError, which names the file, for anything but objects, and where none has one of the columns.
         """
         for name in self.files:
-            rows, found = read_json(name), dict[str, None]()
+            rows, found = with_name(name, read_json(name)), dict[str, None]()
             while batch := list(islice(rows, batch_size)):
                 keys = dict.fromkeys(key for row in batch for key in row)
                 found |= keys
@@ -301,8 +301,8 @@ class TextFiles:
         return self
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
-        """Batches of texts."""
-        texts = chain.from_iterable(map(self.read, self.files))
+        """Batches of texts. Raises ValueError, which names the file, where one is damaged or not UTF-8."""
+        texts = chain.from_iterable(with_name(name, self.read(name)) for name in self.files)
         while batch := list(islice(texts, batch_size)):
             yield {"text": batch}
 

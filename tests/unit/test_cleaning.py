@@ -87,6 +87,11 @@ def test_a_long_script_or_style_is_removed(tag: str) -> None:
         ("where is {{Order Number}} now", "where is {{Order Number}} now"),
         (r"\textbf{{\em hello}}", r"\textbf{{\em hello}}"),
         (r"\frac{{P(B|A)}}{{P(B)}}", r"\frac{{P(B|A)}}{{P(B)}}"),
+        ("grep '[[:space:]]' f and ${{matrix.os}}", "grep '[[:space:]]' f and ${{matrix.os}}"),
+        (r"lst[[i]] and \frac{{a}}{{b}}", r"lst[[i]] and \frac{{a}}{{b}}"),
+        ("df[['a','b']] with f'{{x}}'", "df[['a','b']] with f'{{x}}'"),
+        ("[[nodiscard]] and {{name}}", "nodiscard and {{name}}"),
+        ("北京是[[中国]]的{{lang|zh|首都}}首都。", "北京是中国的首都。"),
         ("x = [[1,2]] + [[-1.5, 2]]", "x = [[1,2]] + [[-1.5, 2]]"),
         ("lol (; see ya :)", "lol (; see ya :)"),
         ("loved it ;) (a lot; twice)", "loved it ;) (a lot; twice)"),
@@ -153,3 +158,29 @@ def test_a_word_that_is_broken_at_a_soft_hyphen_is_whole_again(hyphen: str) -> N
 def test_only_whole_entities_are_decoded() -> None:
     assert clean_text("x.com/?a=1&region=us&copy=2") == "x.com/?a=1&region=us&copy=2"
     assert clean_text("AT&amp;T &lt;3 &#39;s &#x201c; &nosuch; &quot") == "AT&T <3 's \u201c &nosuch; &quot"
+
+
+@pytest.mark.parametrize("tag", ["script", "style", "b", "div"])
+def test_a_tag_in_backticks_is_a_name(tag: str) -> None:
+    text = f"Write `<{tag}>` before it.\nClose it with `</{tag}>` at the end."
+    assert clean_text(text) == text
+
+
+def test_unknown_entities_stay() -> None:
+    text = "p = &current; q = &param; r = &section;"
+    assert clean_text(text) == text
+
+
+def test_windows_characters_that_were_read_as_latin_1_are_restored() -> None:
+    assert clean_text("It\x92s \x93here\x94 \x96 or \x81\x85") == "It’s “here” – or …"
+
+
+@pytest.mark.parametrize("link", ["https://example.org/" + "x" * 90, "see https://example.org/" + "x" * 90])
+def test_a_long_url_does_not_hide_the_width(link: str) -> None:
+    lines = textwrap.wrap("the quick brown fox jumps over the lazy dog and runs away from it. " * 12, 72)
+    assert clean_text("\n".join(lines) + f"\n\n{link}\n\n" + "\n".join(lines)).count("\n") == 2
+
+
+def test_the_lines_of_a_table_are_kept_apart() -> None:
+    rows = [f"| {name:<20} | what it is and does, {name:<20} |" for name in ("apples", "pears", "plums", "cherries")]
+    assert clean_text("\n".join(rows)).count("\n") == 3

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import itertools
 import json
+import lzma
 import random
 import textwrap
 import warnings
@@ -57,9 +58,11 @@ def test_a_file_of_any_kind_gives_the_same_documents(suffix: str, tmp_path: Path
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".txt"])
 def test_a_compressed_file_is_read(suffix: str, tmp_path: Path) -> None:
     plain = Path(write(tmp_path / f"corpus{suffix}"))
-    (tmp_path / f"other{suffix}.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    texts = list(read_documents(str(tmp_path / f"other{suffix}.gz")))
-    assert texts == TABLE["text"].tolist()
+    for ending, compress in {".gz": gzip.compress, ".xz": lzma.compress}.items():
+        (tmp_path / ending / f"train{suffix}{ending}").parent.mkdir()
+        (tmp_path / ending / f"train{suffix}{ending}").write_bytes(compress(plain.read_bytes()))
+        for path in (tmp_path / ending / f"train{suffix}{ending}", tmp_path / ending):
+            assert list(read_documents(str(path))) == TABLE["text"].tolist()
 
 
 def test_zstandard_is_read_if_its_library_is_installed(tmp_path: Path) -> None:
@@ -67,6 +70,29 @@ def test_zstandard_is_read_if_its_library_is_installed(tmp_path: Path) -> None:
     file = tmp_path / "corpus.jsonl.zst"
     file.write_bytes(zstandard.compress(Path(write(tmp_path / "corpus.jsonl")).read_bytes()))
     assert list(read_documents(str(file))) == TABLE["text"].tolist()
+    wide = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters(window_log=28)).compressobj()
+    file.write_bytes(wide.compress((tmp_path / "corpus.jsonl").read_bytes()) + wide.flush())  # as `zstd --long=28` does
+    assert list(read_documents(str(file))) == TABLE["text"].tolist()
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
+def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.{ending}")
+    bad = tmp_path / f"b.{ending}"
+    whole = gzip.compress(bad.read_bytes())
+    bad.write_bytes(bad.read_bytes() + b'{"text": "caf\xe9"}\n')
+    assert f"{bad}: 'utf-8' codec can't decode byte 0xe9" in mistake(tmp_path / f"*.{ending}")
+    for name in "ab":
+        (tmp_path / f"{name}.{ending}.gz").write_bytes(whole if name == "a" else whole[:-12])
+    cut = mistake(tmp_path / f"*.{ending}.gz")
+    assert f"{tmp_path}/b.{ending}.gz: " in cut and cut.endswith("; it is cut off: copy it again")
+
+
+def test_lines_of_json_that_are_named_text_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_text('{"text": "one"}\n{"text": "two"}\n')
+    assert len(list(read_documents(str(tmp_path / "a.txt")))) == 2
+    assert "a.txt holds JSON lines and is read as plain text: rename it to .jsonl" in caplog.text
 
 
 @pytest.mark.parametrize(("ending", "unit"), [("txt", "line"), ("txt", "paragraph"), ("md", "line"), ("csv", "line")])
@@ -82,7 +108,8 @@ def test_a_zstandard_file_that_is_cut_off_or_damaged_is_refused(ending: str, uni
         1 if unit == "paragraph" else len(lines) - (ending == "csv")
     )
     middle = len(whole) // 2
-    for damaged in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]):
+    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+    for damaged in (whole[:middle], flipped, b"no frame" + whole):
         file.write_bytes(damaged)
         with pytest.raises(UserError, match="is damaged or cut off"):
             list(read_documents(str(file), text_unit=unit))

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from bertpre.data import duplicates
 from bertpre.data.duplicates import first_of_duplicates, minhash_bands, shingles, text_digests
 
 WORDS = [f"word{number}" for number in range(2000)]
@@ -56,6 +57,14 @@ def test_bands_ignore_case_and_exist_for_short_texts() -> None:
     assert (minhash_bands(["One two three four five six"]) == minhash_bands(["one TWO three four five six"])).all()
     assert minhash_bands(["", "a", "a b"]).shape == (3, 14)
     assert minhash_bands([]).shape == (0, 14)
+
+
+def test_bands_are_those_of_each_text_however_many_are_shingled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["one two three four five six seven", "", "一部很好的电影，大家都应该去看看。", "a b", "x" * 50, ""]
+    whole = minhash_bands(texts)
+    for characters in (1, 20, 40):
+        monkeypatch.setattr(duplicates, "SHINGLED_AT_ONCE", characters)
+        assert (minhash_bands(texts) == whole).all()
     assert np.unique(minhash_bands(["a", "b", "a b"]), axis=0).shape == (3, 14)
 
 
