@@ -26,6 +26,12 @@
 #   WHEELS  a folder of wheels to use on a machine without network, with what it lacks of bertpre's dependencies
 #           (gpu_wheels.txt says how to fill it). They are unpacked into a temporary folder.
 
+[ -z "${RUN:-}" ] || RUN=$(realpath "$RUN")  # before the folder changes
+[ -z "${WHEELS:-}" ] || WHEELS=$(realpath "$WHEELS")
+if [ -n "${RUN:-}" ] && [ ! -d "$RUN/data" ]; then
+    echo "RUN=$RUN has no prepared text: bertpre prepare imdb-small-gpu corpus.path=IMDB output_dir=RUN" >&2
+    exit 2
+fi
 cd "$(dirname "$0")/.." || exit
 python=${PYTHON:-python3}
 place=$(mktemp -d)

@@ -47,12 +47,19 @@ def loop_of(recipe: Recipe, folder: Path) -> tuple[Trainer, PretrainingData]:
 
 
 def bare_step(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> OwnStep:
-    """The step alone, of a model of its own, on the first phase's batch of the same data."""
+    """The step alone, of a model of its own, on the first phase's batch of the same data, as often as a step has it."""
     training, batch = recipe.training, data.largest()[0]
+    rows = training.phases[0].global_batch_size or training.global_batch_size
     model = BertPreForPreTraining(trainer.training_step.model.config)
     rates = {"learning_rate": training.learning_rate, "weight_decay": training.weight_decay}
     optimizers = partial(build_optimizers, name=training.optimizer, **rates)
-    return OwnStep(model, batch, optimizers, dtype=choose_dtype("auto", trainer.accelerator.device))
+    return OwnStep(
+        model,
+        batch,
+        optimizers,
+        dtype=choose_dtype("auto", trainer.accelerator.device),
+        micro_batches=rows // len(batch["input_ids"]),
+    )
 
 
 def prepared(name: str, overrides: list[str], folder: Path) -> Recipe:

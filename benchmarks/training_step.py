@@ -102,6 +102,7 @@ class OwnStep:
         optimizers: Callable[[nn.Module], list[torch.optim.Optimizer]] = adamw,
         compiled: bool = True,
         dtype: torch.dtype = torch.bfloat16,
+        micro_batches: int = 1,
     ) -> None:
         accelerator, objective = start_accelerator(), LossOnly("next_sentence_label" in batch)
         if not objective.has_pairs:
@@ -110,8 +111,8 @@ class OwnStep:
         deterministic = choose_deterministic("auto", accelerator.device)
         arithmetic = Arithmetic(dtype, compiled, deterministic=deterministic)
         self.training_step = TrainingStep(accelerator, model, optimizers(model), objective, arithmetic, seed=0)
-        self.counts, self.number = objective.counts(batch), 0
-        self.batch = StepBatch([to_device(batch, accelerator.device)], Position())
+        self.counts = {name: micro_batches * count for name, count in objective.counts(batch).items()}
+        self.batch, self.number = StepBatch([to_device(batch, accelerator.device)] * micro_batches, Position()), 0
 
     def __call__(self) -> None:
         """Do one step."""

@@ -29,6 +29,7 @@ from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, me
 from bertpre.training.batches import tokens_in
 from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb
+from bertpre.training.optimizer import Muon
 from bertpre.training.rehearsal import rehearse
 from bertpre.training.trainer import Trainer
 
@@ -66,7 +67,7 @@ def doctor(recipe: Recipe) -> None:
     model = initial_model(recipe, tokenizer)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
-    report("memory and disk", size_lines(recipe, model, dtype, folder))
+    report("memory and disk", size_lines(recipe, trainer, dtype, folder))
     try:
         report("rehearsal", rehearsal_lines(recipe, trainer, data))
     except NonFiniteGradient as error:
@@ -173,12 +174,17 @@ def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
             yield f"! a step takes more {unit} than the corpus has ({count:,}): lower training.global_batch_size"
 
 
-def size_lines(recipe: Recipe, model: torch.nn.Module, dtype: torch.dtype, folder: Path) -> Iterator[str]:
+def size_lines(recipe: Recipe, trainer: Trainer, dtype: torch.dtype, folder: Path) -> Iterator[str]:
     """Memory for weights, gradients and optimizer states; disk for the checkpoints."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    step = trainer.training_step
+    parameters = sum(parameter.numel() for parameter in step.model.parameters())
+    states = 0  # bytes: Muon has one number for each weight, the others have two
+    for optimizer in step.optimizers:
+        trained = sum(weight.numel() for group in optimizer.param_groups for weight in group["params"])
+        states += (4 if isinstance(optimizer, Muon) else 8) * trained
     copy = 0 if dtype == torch.float32 else 4  # bytes: weights and gradients of the working copy
-    held = parameters * (4 + 4 + 8 + copy) / 2**20
-    on_disk = parameters * 12 / 2**20
+    held = (parameters * (4 + 4 + copy) + states) / 2**20
+    on_disk = (parameters * 4 + states) / 2**20
     yield f"{parameters:,} parameters; {held:,.0f} MB for weights, gradients and optimizer states, plus activations"
     needed = on_disk * (recipe.checkpoint.keep + 1)
     more = ", and those of checkpoint.keep_every" if recipe.checkpoint.keep_every else ""

@@ -37,7 +37,7 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
         if is_of_a_run(path, values):
             values = follow_move(read_yaml(path, written_by_bertpre=True), path.parent)
     overrides = [overrides] if isinstance(overrides, str) else overrides
-    given = flatten(dict(overrides) | keys) if isinstance(overrides, Mapping) else flatten(keys)
+    given = flatten(dict(overrides) if isinstance(overrides, Mapping) else {}) | flatten(keys)
     for override in overrides if isinstance(overrides, Sequence) else ():
         apply_override(values, override)
     for key, value in given.items():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ SPLITS = {"train": "training", "validation": "validation"}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl`."""
-    file = folder / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """The rows of `metrics.jsonl`, without a line that was cut short or is just being written."""
+    file, rows = folder / "metrics.jsonl", []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        with suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
 
 
 def of_stage(rows: Rows, stage: str, split: str) -> list[dict[str, Any]]:

@@ -3,16 +3,22 @@
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from accelerate import Accelerator
 
-from bertpre.commands.doctor import batch_lines, doctor, rate_lines
+from bertpre.commands.doctor import batch_lines, doctor, rate_lines, size_lines
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.model import BertPreConfig, BertPreForPreTraining
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
+from bertpre.training.checkpoint import Checkpoints, save_checkpoint
+from bertpre.training.optimizer import build_optimizers
 from tests.helpers import copy_run, tree_hash
 
 
@@ -74,6 +80,21 @@ def test_it_rehearses_the_training_and_writes_nothing(tiny_run: Path, capsys: py
     assert "training.max_steps ends training after about 10 steps" in said
     assert "overfit one batch: MLM loss 6." in said
     assert "checkpoints of" in said
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_size_of_a_checkpoint_is_that_of_its_files(optimizer: str, tmp_path: Path) -> None:
+    model = BertPreForPreTraining(BertPreConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4))
+    optimizers = build_optimizers(model, optimizer, 1e-3, 0.01)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    for each in optimizers:
+        each.step()
+    save_checkpoint(Checkpoints(tmp_path / "saved"), 1, model, optimizers, {})
+    written = sum(file.stat().st_size for file in (tmp_path / "saved").rglob("*.safetensors"))
+    trainer: Any = SimpleNamespace(training_step=SimpleNamespace(model=model, optimizers=optimizers))
+    _, checkpoint, *_ = size_lines(load_recipe("quickstart"), trainer, torch.float32, tmp_path)
+    assert f"checkpoints of {written / 2**20:,.0f} MB" in checkpoint
 
 
 @pytest.mark.parametrize(

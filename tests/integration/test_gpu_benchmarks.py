@@ -90,6 +90,11 @@ def test_an_unknown_part_shows_the_parts() -> None:
     assert done.returncode == 2 and "checks" in done.stderr and not done.stdout
 
 
+def test_a_run_without_prepared_text_is_refused(tmp_path: Path) -> None:
+    done = gpu_sh("profile", RUN=str(tmp_path))
+    assert done.returncode == 2 and f"RUN={tmp_path} has no prepared text" in done.stderr
+
+
 def gpu_sh(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `benchmarks/gpu.sh`."""
     return run_process(["bash", "benchmarks/gpu.sh", *arguments], **environment)

@@ -258,6 +258,17 @@ def test_any_text_of_a_recipe_survives_its_file_for_every_reader_of_yaml(text: s
     assert read_yaml_text(written) == yaml.safe_load(written) == {"text": text}
 
 
+def test_a_merge_key_brings_what_is_not_given(tmp_path: Path) -> None:
+    text = "output_dir: out\ncorpus: &a {path: x, limit: 5}\ntraining: {max_steps: 5}\nfinetune: {<<: *a, path: y}\n"
+    recipe = load(tmp_path, text)
+    assert (recipe.required_finetune.path, recipe.required_finetune.limit) == ("y", 5)
+
+
+def test_keywords_add_to_nested_overrides() -> None:
+    training = load_recipe("quickstart", {"training": {"max_steps": 9}}, training={"log_every": 1}).training
+    assert (training.max_steps, training.log_every) == (9, 1)
+
+
 def test_a_number_in_an_override_picks_from_a_list(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL, "training.phases.0.max_length=64").training.phases[0].max_length == 64
     phases = "training.phases=[{share: 0.9}, {share: 0.1}]"

@@ -188,6 +188,8 @@ def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"ste')  # the disk was full
+    assert [row["step"] for row in read_metrics(tmp_path)] == [1]
 
 
 def test_tiles_show_each_number_and_what_it_is_compared_with() -> None:
