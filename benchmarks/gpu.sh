@@ -26,8 +26,8 @@
 #   WHEELS  a folder of wheels to use on a machine without network, with what it lacks of bertpre's dependencies
 #           (gpu_wheels.txt says how to fill it). They are unpacked into a temporary folder.
 
-[ -z "${RUN:-}" ] || RUN=$(realpath "$RUN")  # before the folder changes
-[ -z "${WHEELS:-}" ] || WHEELS=$(realpath "$WHEELS")
+[ -z "${RUN:-}" ] || RUN=$(realpath -m "$RUN")  # before the folder changes
+[ -z "${WHEELS:-}" ] || WHEELS=$(realpath -m "$WHEELS")
 if [ -n "${RUN:-}" ] && [ ! -d "$RUN/data" ]; then
     echo "RUN=$RUN has no prepared text: bertpre prepare imdb-small-gpu corpus.path=IMDB output_dir=RUN" >&2
     exit 2

@@ -50,7 +50,7 @@ from bertpre.training.checkpoint import (
 )
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.trainer import Trainer
-from bertpre.training.unpadding import FIRST_CAPABILITY, choose_unpadding, unpadded
+from bertpre.training.unpadding import choose_unpadding, unpadded
 
 Facts = dict[str, Any]
 # Dropout is 0 where a check does not ask for it: a compiled program draws other numbers, and varlen's kernel has none.
@@ -258,7 +258,8 @@ def unpadded_agrees_with_padded(place: Place) -> Facts:
             facts["ok"] &= max(differences) <= tolerance
     facts["losses_of_training"], facts["training_is_unpadded"] = training_difference(place)
     facts["ok"] &= facts["losses_of_training"] <= AGREE["bf16"]
-    facts["ok"] &= facts["training_is_unpadded"] or (on_gpu and torch.cuda.get_device_capability() < FIRST_CAPABILITY)
+    can_unpad = choose_unpadding(without_dropout("bert", UNPADDED_WIDTH[place.size]), torch.bfloat16, place.device)
+    facts["ok"] &= facts["training_is_unpadded"] or not can_unpad
     return facts
 
 

@@ -21,13 +21,19 @@ INLINE = (  # elements of HTML, and of wiki pages
     "chem|gallery|hiero|imagemap|includeonly|indicator|mapframe|math|noinclude|nowiki|onlyinclude|poem|ref|references|"
     "score|syntaxhighlight|templatestyles|timeline"
 )
-# From its beginning. A tag in `backticks` is a name, and stays.
-HIDDEN = re.compile(r"<(?<!`<)(?:(!--)|(?:(ref|script|style)(?=[\s/>])[^<>]{0,500}>))", re.IGNORECASE)
+# After the < of a tag: not one in `backticks`, which is a name. The first of these follows no word.
+NO_NAME = r"(?!(?:(?<=^`<)|(?<=[^\w`]`<))[^`<>\n]*>`)"
+HIDDEN = re.compile(  # from its beginning
+    rf"<{NO_NAME}(?:(!--)|(?:(ref|script|style)(?=[\s/>])[^<>]{{0,500}}>))", re.IGNORECASE
+)
 HIDDEN_ENDS = {  # to its end, and the longest in characters: a stray end may follow much later
     "!--": (re.compile("-->"), 20_000),
     "ref": (re.compile("</ref>", re.IGNORECASE), 2000),
-    "script": (re.compile("</script>(?!`)", re.IGNORECASE), 10_000_000),  # pages have their data in some
-    "style": (re.compile("</style>(?!`)", re.IGNORECASE), 10_000_000),
+    "script": (
+        re.compile("(?<!`)</script>|</script>(?!`)", re.IGNORECASE),
+        10_000_000,
+    ),  # pages have their data in some
+    "style": (re.compile("(?<!`)</style>|</style>(?!`)", re.IGNORECASE), 10_000_000),
 }
 ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
 FLAG = (
@@ -38,13 +44,13 @@ FLAG = (
 ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
 # From its beginning to its end; with <pre> inside it is code. Its line ends are spaces to a browser.
 PARAGRAPH = re.compile(rf"<p{ATTRIBUTES}>[^<]*+(?:<(?!/?p(?:re)?[\s>])[^<]*+)*+</p\s*>", re.IGNORECASE)
-LINE_BREAK = re.compile(rf"<(?<!`<)\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
+LINE_BREAK = re.compile(rf"<{NO_NAME}\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
 # One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
 INSIDE_WORD = re.compile(
     rf"<(?<=\w<)/?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",
     re.IGNORECASE,
 )
-TAG = re.compile(rf"<(?<!`<)/?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
+TAG = re.compile(rf"<{NO_NAME}/?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
 # Directly after a name a tag that is nowhere closed is a type: List<Object>, fn f<S>. These need no end.
 UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|img|input|wbr|area|base|col|embed|link|meta|param|source|nowiki"
 TYPE = re.compile(rf"(?<=\w)<(?!(?:{UNCLOSED})>)[a-z]+>")  # in lower case
@@ -62,12 +68,13 @@ NEWLINES = re.compile(r"\n[\n ]+")
 TEMPLATE = re.compile(r"\{\{(?=\S)[^{}]{0,2000}\}\}")
 # {{name}} may be a blank in a form, and \frac{{P(B|A)}}{{P(B)}} is LaTeX.
 FILLED_TEMPLATE = re.compile(r"\{\{(?=\S)(?![^{}|]{0,200}\w\()[^{}|\\$]{0,200}\|[^{}]{0,2000}\}\}")
-# Not `lst[[i]]`, `[[:space:]]` and `[['a', 'b']]`, which are code.
+# Not `[[:space:]]` and `[['a', 'b']]`, which are code.
 LINK = re.compile(
-    r"\[\[(?<![A-Za-z0-9_)\]]\[\[)(?=\S)(?![-+\d.]+\s*,|:[a-z]+:\]|\"[^\"\n]*\"\s*,|'[^'\n]*'\s*[,\]])"
+    r"\[\[(?=\S)(?![-+\d.]+\s*,|:[a-z]+:\]|\"[^\"\n]*\"\s*,|'[^'\n]*'\s*[,\]])"
     r"(?P<page>[^\[\]|\n]{1,300})(?:\|(?P<shown>[^\[\]\n]{0,500}))?\]\]"
 )
-OF_WIKI = re.compile(r"[|\sA-Z]|[^\x00-\x7f]|\[\d{3,4}\]")  # in a link; others may be code: [[nodiscard]]
+OF_WIKI = re.compile(r"[\sA-Z]|[^\x00-\x7f]|\[\d{3,4}\]")  # in a link; others may be code: [[nodiscard]]
+NAME = re.compile(r"[A-Za-z0-9_)\]]")  # before [[ in code: lst[[i]]
 HIDDEN_LINKS = ("file:", "image:", "category:")
 # "ion () has": the dump lost the content. Other empty brackets are code or logs: "= ()", a line that ends in "main ()".
 EMPTY_BRACKETS = re.compile(r" \((?:(?<=[^\W\d_] \()|(?<=[\"'”’»)] \())[\s;,:]*\)(?= (?!\n)|[,.)])")
@@ -154,15 +161,30 @@ def without_hidden(text: str) -> str:
 def without_wiki_remnants(text: str) -> str:
     """Remove templates, link syntax, lines of table marks, and brackets whose content is lost."""
     if "[[" in text or "{{" in text:
-        is_wiki = any(OF_WIKI.search(link[0]) for link in LINK.finditer(text))
-        template = TEMPLATE if is_wiki else FILLED_TEMPLATE
+        is_wiki = any(map(is_wiki_link, LINK.finditer(text)))
+        template, shown = (TEMPLATE, link_text) if is_wiki else (FILLED_TEMPLATE, link_text_unless_code)
         for _ in range(3):  # links and templates nest
-            text = LINK.sub(link_text, template.sub("", text))
+            text = LINK.sub(shown, template.sub("", text))
     if "|" in text:
         text = TABLE_LINE.sub("", text)
     if " (" in text:
         text = BRACKET_START.sub("(", EMPTY_BRACKETS.sub("", text))
     return text
+
+
+def follows_name(link: re.Match[str]) -> bool:
+    """Whether a name stands directly before a link, as in code: lst[[i]]."""
+    return NAME.match(link.string, max(0, link.start() - 1), link.start()) is not None
+
+
+def is_wiki_link(link: re.Match[str]) -> bool:
+    """Whether a link shows that the text is of a wiki, and no code."""
+    return link["shown"] is not None or (OF_WIKI.search(link[0]) is not None and not follows_name(link))
+
+
+def link_text_unless_code(link: re.Match[str]) -> str:
+    """The visible text of a link, or the link as it is directly after a name."""
+    return link[0] if follows_name(link) else link_text(link)
 
 
 def link_text(link: re.Match[str]) -> str:
@@ -187,6 +209,9 @@ def unwrap(text: str) -> str:
                 joined[-1] = line[:-1]
                 joined.append(following)
                 continue
+            if is_alone(line) and is_alone(following):  # of a list
+                joined += ["\n", following]
+                continue
             is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
             space = "" if is_whole else " "
             joined += [space if is_full(line, following, width) else "\n", following]
@@ -208,9 +233,14 @@ def blocks_of_lines(text: str) -> list[list[str]]:
 def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
     """Whether lines end where the next word would not have fitted, mostly within a sentence that the next continues.
 
-    Lines that begin with a command or a comment of LaTeX say nothing about it.
+    Lines that begin with a command or a comment of LaTeX say nothing about it, nor do those without a space.
     """
-    pairs = [pair for block in blocks for pair in pairwise(block) if not any(line[0] in "\\%" for line in pair)]
+    pairs = [
+        pair
+        for block in blocks
+        for pair in pairwise(block)
+        if not any(line[0] in "\\%" or is_alone(line) for line in pair)
+    ]
     are_wide = 2 * sum(ENDS_UNSPACED(line) is not None for line, _ in pairs) > len(pairs)
     narrowest = NARROWEST // 2 if are_wide else NARROWEST
     if len(pairs) < least_pairs or not narrowest <= (width := wrap_width(blocks)) <= WIDEST:
@@ -226,11 +256,15 @@ def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
 
 
 def wrap_width(blocks: list[list[str]]) -> int:
-    """The length of the longest lines, but for one in fifty. Lines with a URL, which nothing wraps, do not count."""
+    """The length of the longest lines, but for one in fifty. Those with a URL, which nothing wraps, do not count."""
     lines = [line for block in blocks for line in block]
-    wrappable = [line for line in lines if "://" not in line and (" " in line or ENDS_UNSPACED(line))]
-    lengths = sorted(map(len, wrappable or lines))
+    lengths = sorted(len(line) for line in lines if "://" not in line and not is_alone(line)) or sorted(map(len, lines))
     return lengths[math.ceil(0.98 * (len(lengths) - 1))]
+
+
+def is_alone(line: str) -> bool:
+    """Whether a line is one word, URL or path, so that nothing can wrap it."""
+    return " " not in line and not ENDS_UNSPACED(line)
 
 
 def is_full(line: str, following: str, width: int) -> bool:

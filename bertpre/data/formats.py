@@ -82,7 +82,9 @@ def with_name(name: str, read: Iterator[T]) -> Iterator[T]:
     """What is read of a file; raises ValueError, which names the file, where it is damaged or not UTF-8."""
     try:
         yield from read
-    except (UnicodeDecodeError, *DAMAGED) as error:
+    except (UnicodeDecodeError, OSError, *DAMAGED) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # not of the content, as that of bz2
+            raise
         raise ValueError(f"{name}: {error}") from None
 
 

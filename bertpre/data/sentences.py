@@ -38,10 +38,13 @@ STARTER = re.compile(  # words that begin sentences, and hardly ever names
     r"|Most|Following|Furthermore|Anyway|Now|What|Who|Why|How|Is|Was|Did|Do|Not|No)\b"
 )
 NUMBER = re.compile(
-    r"(?:^|\W)[Nn]o$|(?:^|[\s(\[])(?:pp?|[Ff]igs?|[Ee]qs?|Secs?|s|[Vv]ols?|[Cc]h|Arts?|[Nn]os|[Oo]p|Rs|ver|[bcdr]"
-    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|\d+ (?:ft|in|oz|lbs?))$"
+    r"(?:^|\W)[Nn]o$|(?:^|[\s(\[])(?:pp?|[Ff]igs?|[Ee]qs?|Secs?|s|[Vv]ols?|[Cc]h|Art|[Nn]os|[Oo]p|Rs|ver"
+    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|\d+ (?:ft|in|oz|lbs?))$|\([bcdr]$"
 )
-ET_AL = re.compile(r"\bet al$")  # before a year, in brackets or without
+BORN = re.compile(r"(?:^|[\s\[])[bcdr]$")  # "c. 1850", but "option c. 20 people"
+YEAR = re.compile(r"\d{3,4}(?!\d)")
+ET_AL = re.compile(r"\bet al$")
+YEAR_OR_BRACKET = re.compile(r"\d{4}|\(")
 # A letter by itself, in scripts that spell words; none of Hebrew, where it may follow a quote: ארה"ב.
 INITIAL = re.compile(r"(?:^|[\s(\"'«„])([^\W\d_A-Za-z\u0590-\u05ff가-힣\u3040-\u30ff\u3400-\u9fff])$")
 SHORT_OR_NUMBER = re.compile(r"(?:^|\W)(?:[^\W\d_]{1,3}|\d+)$")
@@ -112,9 +115,13 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
         return True
     if name := NAME_FOLLOWS.search(text, *before):
         return name["dotted"] is None or not STARTER.match(text, match.end())
-    if (following.isdigit() or following in "([") and ET_AL.search(text, *before):
+    if following != "(" and not following.isdigit():
+        return False
+    if ET_AL.search(text, *before):
+        return YEAR_OR_BRACKET.match(text, match.end()) is not None
+    if BORN.search(text, *before) and YEAR.match(text, match.end()):
         return True
-    return following.isdigit() and NUMBER.search(text, *before) is not None
+    return following != "(" and NUMBER.search(text, *before) is not None
 
 
 def is_small(letter: str) -> bool:

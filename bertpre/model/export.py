@@ -57,7 +57,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
         if to not in (None, config.model_type):
             raise UserError(
                 f"{source} was fine-tuned from a stock {config.model_type} and cannot become {to}: it loads anywhere "
-                "as it is; --only encoder leaves it out"
+                "as it is (with --only encoder the run's own model is exported alone)"
             )
         shutil.copytree(source, target, dirs_exist_ok=True)
         return 0.0

@@ -80,6 +80,7 @@ class Trainer:
         self.saver = Saver(checkpoints, self.training_step, memory, self.cpu_group)
         self.clock, self.progress = Clock(duration), Progress()
         self.first_step = 0  # of this process; above 0 where it resumed
+        self.left_out_before = 0  # steps that an earlier process left out
         self.restored: list[Shape] = []  # whose micro-batches are those of a checkpoint
 
     def train(self) -> dict[str, Any]:
@@ -148,9 +149,10 @@ class Trainer:
     def refuse_to_end_untrained(self) -> NoReturn:
         """Raise UserError: the time is over, and no step was taken, or training went back to the beginning."""
         self.saver.finish_writing()
-        if self.training_step.guard.left_out:
+        if len(self.training_step.guard.left_out) > self.left_out_before:
             raise UserError(
-                f"gradients were not finite, and no time is left to train again: {self.remedies.not_finite}"
+                "gradients were not finite, and no time is left to train again: run the same command, which leaves "
+                f"these steps out, or {self.remedies.not_finite}"
             )
         self.saver.discard()
         raise UserError(
@@ -197,6 +199,7 @@ class Trainer:
     def resume(self) -> None:
         """Continue from the newest checkpoint, if there is one."""
         self.training_step.guard.left_out = self.saver.left_out()
+        self.left_out_before = len(self.training_step.guard.left_out)
         state = self.restore()
         if state is None:
             self.log.output.forget_after(-1, -1)

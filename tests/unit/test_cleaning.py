@@ -91,6 +91,8 @@ def test_a_long_script_or_style_is_removed(tag: str) -> None:
         (r"lst[[i]] and \frac{{a}}{{b}}", r"lst[[i]] and \frac{{a}}{{b}}"),
         ("df[['a','b']] with f'{{x}}'", "df[['a','b']] with f'{{x}}'"),
         ("[[nodiscard]] and {{name}}", "nodiscard and {{name}}"),
+        ("[[Berlin]][[Germany]], 2nd[[File:x.jpg|thumb|a caption]]", "BerlinGermany, 2nd"),
+        ("anti[[Semitism|semitism]]", "antisemitism"),
         ("北京是[[中国]]的{{lang|zh|首都}}首都。", "北京是中国的首都。"),
         ("x = [[1,2]] + [[-1.5, 2]]", "x = [[1,2]] + [[-1.5, 2]]"),
         ("lol (; see ya :)", "lol (; see ya :)"),
@@ -160,6 +162,13 @@ def test_only_whole_entities_are_decoded() -> None:
     assert clean_text("AT&amp;T &lt;3 &#39;s &#x201c; &nosuch; &quot") == "AT&T <3 's \u201c &nosuch; &quot"
 
 
+def test_what_a_backtick_only_touches_is_a_tag() -> None:
+    payload = 'The payload `"><script>alert(1)</script>` is old. A sentence. <script src=x></script> End.'
+    assert clean_text(payload) == 'The payload `">` is old. A sentence. End.'
+    assert clean_text("Call `foo`<br>`bar` or `baz`<br/>`qux`.") == "Call `foo`\n`bar` or `baz`\n`qux`."
+    assert clean_text("He called it `<i>Casablanca</i>'.") == "He called it ` Casablanca '."
+
+
 @pytest.mark.parametrize("tag", ["script", "style", "b", "div"])
 def test_a_tag_in_backticks_is_a_name(tag: str) -> None:
     text = f"Write `<{tag}>` before it.\nClose it with `</{tag}>` at the end."
@@ -184,3 +193,11 @@ def test_a_long_url_does_not_hide_the_width(link: str) -> None:
 def test_the_lines_of_a_table_are_kept_apart() -> None:
     rows = [f"| {name:<20} | what it is and does, {name:<20} |" for name in ("apples", "pears", "plums", "cherries")]
     assert clean_text("\n".join(rows)).count("\n") == 3
+
+
+def test_a_list_of_urls_or_paths_is_no_wrapped_text() -> None:
+    urls = [f"https://example.org/{'page' * number}" for number in range(1, 10)]
+    text = "Here are some pages on which more of it can be read\n" + "\n".join(urls)
+    assert clean_text(text) == text
+    lines = textwrap.wrap("the quick brown fox jumps over the lazy dog and runs away from it. " * 12, 72)
+    assert clean_text("\n".join(lines) + "\n\n" + "\n".join(urls)).count("\n") == len(urls)

@@ -87,6 +87,9 @@ def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> 
         (tmp_path / f"{name}.{ending}.gz").write_bytes(whole if name == "a" else whole[:-12])
     cut = mistake(tmp_path / f"*.{ending}.gz")
     assert f"{tmp_path}/b.{ending}.gz: " in cut and cut.endswith("; it is cut off: copy it again")
+    for name in "ab":
+        (tmp_path / f"{name}.{ending}.bz2").write_bytes(bz2.compress(gzip.decompress(whole)) if name == "a" else b"no")
+    assert f"{tmp_path}/b.{ending}.bz2: Invalid data stream" in mistake(tmp_path / f"*.{ending}.bz2")
 
 
 def test_lines_of_json_that_are_named_text_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,7 @@ from bertpre.data.sentences import split_sentences
         ["Smith et al. (2018) and Jones et al. 2018 said so.", "Li et al. have shown it."],
         ["On Jan. 5, 2020 and Sept. 11 it rained.", "A church, built c. 1850 by X (b. 1801, d. 1880), stands."],
         ["See vol. 2, ch. 3, Nos. 5 and Op. 27.", "It is modern art.", "20 artists came in.", "3 others followed."],
+        ["He got option b.", "20 people came.", "He liked the Arts.", "30 years later he left."],
         [
             "It ends at 5 p.m.",
             "The train left at 6 p.m. Eastern time.",
