@@ -201,7 +201,8 @@ SECTIONS = {  # of `bertpre --help`
                 "Copy a shipped recipe to a new file, to edit it.",
                 ("init own-text my.yaml", "init imdb-base recipes/reviews.yaml")),
         Command("doctor", "doctor:doctor", a_recipe,
-                "Check the machine, the labels and, once prepared, the data, memory and time. Writes nothing.",
+                "Check the machine, the labels and the prepared data. "
+                "With prepared data also memory and time. Writes nothing.",
                 ("doctor imdb-base", "doctor my.yaml training.global_batch_size=128")),
     ),
     "Data": (
