@@ -23,12 +23,17 @@ COMMAND = "from bertpre.cli import main\nmain()"  # the program that `bertpre AR
 
 
 def run_forked(
-    program: str, *arguments: object, ranks: int | None = None, timeout: float = 300, **environment: str
+    program: str,
+    *arguments: object,
+    ranks: int | None = None,
+    ends_others: bool = True,
+    timeout: float = 300,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program's text as `python -c` does, from the repository's root.
 
     With `ranks`, it runs in as many processes at once, in the environment that torchrun gives them; where one fails,
-    the others are ended.
+    the others are ended as torchrun does, or with `ends_others=False` have to end by themselves.
     """
     environment = {**os.environ, **environment}
     command = ["-c", *map(str, arguments)]
@@ -45,7 +50,7 @@ def run_forked(
         for process in processes:
             process.start()
         try:
-            status = wait_for_all(processes, time.monotonic() + timeout)
+            status = wait_for_all(processes, ends_others, time.monotonic() + timeout)
         except TimeoutError as error:
             raise subprocess.TimeoutExpired(command, timeout, output.read_bytes(), errors.read_bytes()) from error
         return subprocess.CompletedProcess(command, status, output.read_text(), errors.read_text())
@@ -57,11 +62,12 @@ def place_of(rank: int, ranks: int) -> dict[str, str]:
     return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
 
 
-def wait_for_all(processes: list, deadline: float) -> int:
-    """The first exit status that is not zero, as soon as there is one; the processes that are left are ended then."""
+def wait_for_all(processes: list, ends_others: bool, deadline: float) -> int:
+    """The first exit status that is not zero; with `ends_others` as soon as there is one: those left are ended then."""
     try:
         while any(process.is_alive() for process in processes):
-            if failed := [process.exitcode for process in processes if process.exitcode]:
+            failed = [process.exitcode for process in processes if process.exitcode]
+            if failed and ends_others:
                 return failed[0]
             if time.monotonic() > deadline:
                 raise TimeoutError

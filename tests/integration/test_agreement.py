@@ -49,8 +49,7 @@ checkpoint.save_file = no_space
 
 
 FULL_LOG = """
-import atexit, errno, time
-atexit.register(time.sleep, 5)  # so that the other process has time to say why it ends
+import errno
 from bertpre.training.trackers import MetricsLog
 write = MetricsLog.write
 
@@ -83,7 +82,13 @@ BertPreForPreTraining.forward = limited
 
 
 def pretrain_on(
-    count: int, run: Path, target: Path, rank: int, trouble: str, everywhere: str = ""
+    count: int,
+    run: Path,
+    target: Path,
+    rank: int,
+    trouble: str,
+    everywhere: str = "",
+    ends_others: bool = True,
 ) -> CompletedProcess[str]:
     """Pretrain on `count` processes, with some trouble on one of them."""
     lines = [
@@ -91,7 +96,7 @@ def pretrain_on(
         *(f"    {line}" for line in trouble.splitlines()), "from bertpre.cli import launched", "launched('pretrain')",
     ]  # fmt: skip
     arguments = (run / "recipe.yaml", f"output_dir={target}", "training.optimizer=adamw")
-    return run_forked("\n".join(lines), *arguments, ranks=count)
+    return run_forked("\n".join(lines), *arguments, ranks=count, ends_others=ends_others)
 
 
 def errors(done: CompletedProcess[str]) -> list[str]:
@@ -174,7 +179,8 @@ def test_a_log_that_cannot_be_written_ends_all_processes(split: str, tiny_modern
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
     at_once = "from bertpre import cli\ncli.SECONDS_FOR_MAIN_PROCESS = 0"
     trouble = FULL_LOG.replace("{split}", split)
-    other, first = sorted(errors(pretrain_on(2, tiny_modern_run, target, 0, trouble, at_once)))
+    done = pretrain_on(2, tiny_modern_run, target, 0, trouble, at_once, ends_others=False)
+    other, first = sorted(errors(done))
     assert first.startswith("error: the disk is full")
     assert other.startswith("error: process 0: OSError: [Errno 28] No space left")
 
