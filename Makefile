@@ -14,13 +14,13 @@ notebooks: .venv/installed-notebooks
 	$(BIN)/python notebooks/execute.py
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow
 
 test-oldest: .venv-oldest/installed
-	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
+	.venv-oldest/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

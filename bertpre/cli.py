@@ -409,5 +409,5 @@ def guarded(call: Callable[[list[str]], object]) -> None:
             time.sleep(SECONDS_FOR_MAIN_PROCESS)  # the main process reports first; its launcher then ends this one
         console.erase()
         full = "the disk is full; make room and run the same command again: finished work is kept"
-        print(f"error: {full if is_full else error}", file=sys.stderr)
+        sys.stderr.write(f"error: {full if is_full else error}\n")  # in one piece, between lines of other processes
         sys.exit(2)

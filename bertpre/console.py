@@ -91,7 +91,8 @@ class WarningHandler(logging.Handler):
         """Print a record."""
         if is_first_process():
             with console.above_line():
-                print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"{record.levelname.lower()}: {record.getMessage()}\n")
+                sys.stderr.flush()
 
 
 def is_first_process() -> bool:

@@ -66,7 +66,8 @@ def run_processes(count: int, module: str | None) -> None:
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)  # it repeats failures
     program = ["-m", module] if module else sys.argv[:1]
     try:
-        torchrun(["--standalone", "--nproc_per_node", str(count), *program, *sys.argv[1:]])
+        here = ("--standalone", "--local-addr", "localhost")  # a container's own name may have no address
+        torchrun([*here, "--nproc_per_node", str(count), *program, *sys.argv[1:]])
     except ChildFailedError as error:
         if error.get_first_failure()[1].exitcode == MISTAKE:
             sys.exit(MISTAKE)

@@ -1,20 +1,34 @@
 """Fixtures of all tests: a tiny recipe and finished tiny runs; no test needs a network."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.helpers import tiny_values, write_recipe
 
 
-def pytest_configure() -> None:
-    """Before torch is imported: tiny models are fastest on one thread, and no test may reach for the Hub."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Before torch is imported: tiny models are fastest on one thread, and no test may reach for the Hub.
+
+    Two pytest processes that load one model's code at once would write one file; so each has a folder for that.
+    """
+    modules = tempfile.mkdtemp(prefix="hf-modules-")
+    config.add_cleanup(lambda: shutil.rmtree(modules, ignore_errors=True))
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
     os.environ |= {
+        "HF_MODULES_CACHE": modules,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "WANDB_MODE": "offline",
+        "WANDB__SERVICE_WAIT": "300",
     }
 
 

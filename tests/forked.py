@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 
-from tests.helpers import ROOT, free_port
+from tests.helpers import LIMIT, ROOT, free_port
 
 forks = get_context("forkserver")
 forks.set_forkserver_preload(["torch", "accelerate", "transformers.modeling_utils", "transformers.pipelines"])
@@ -27,7 +27,7 @@ def run_forked(
     *arguments: object,
     ranks: int | None = None,
     ends_others: bool = True,
-    timeout: float = 300,
+    timeout: float = LIMIT,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program's text as `python -c` does, from the repository's root.

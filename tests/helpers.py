@@ -3,21 +3,26 @@
 import hashlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import psutil
 import yaml
 
 if TYPE_CHECKING:
     from bertpre.training.trainer import Trainer
 
 ROOT = Path(__file__).parent.parent
+LIMIT = 1200  # seconds; it ends what hangs, and nothing that is slow
 LEFT_BY = {  # what each stage leaves in the run directory
     "prepare": ("recipe.yaml", "tokenizer", "data"),
     "pretrain": ("checkpoints", "model"),
@@ -80,7 +85,7 @@ def write_recipe(file: Path, values: dict[str, Any]) -> Path:
     return file
 
 
-def run_cli(*arguments: object, code: str = "", timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run_cli(*arguments: object, code: str = "", timeout: float = LIMIT) -> subprocess.CompletedProcess[str]:
     """`bertpre ARGUMENTS` in a process of its own, after running `code` there."""
     command = [sys.executable, "-c", f"{code}\nfrom bertpre.cli import main\nmain()", *map(str, arguments)]
     return run_process(command, timeout)
@@ -124,7 +129,7 @@ def at_step(number: int, action: Callable[[], object]) -> Callable[["Trainer"], 
     return hook
 
 
-def run_process(command: list[str], timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_process(command: list[str], timeout: float = LIMIT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command from the repository's root, offline."""
     environment = {**os.environ, **environment}
     return subprocess.run(
@@ -133,10 +138,28 @@ def run_process(command: list[str], timeout: float = 300, **environment: str) ->
 
 
 def free_port() -> int:
-    """A port that no process listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
+    """A port that no process listens on, below those that the system gives to processes which name none."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 30_000)
+        with suppress(OSError), socket.socket() as server:
+            server.bind(("127.0.0.1", port))
+            return port
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Return when the condition holds; raises TimeoutError after LIMIT seconds."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.02)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process runs no more; what is left of one whose parent is gone may stay in the list for ever."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def copy_run(run: Path, target: Path, *stages: str) -> Path:

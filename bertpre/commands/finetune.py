@@ -27,6 +27,7 @@ from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.trainer import Trainer
 
+WEIGHTS, EXAMPLES = "the weights' checksum", "the examples' checksum"
 OF_THE_CLASSIFIER = ("evaluate", "validation_mismatched")  # results that another classifier makes untrue
 
 
@@ -44,17 +45,14 @@ def finetune(
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
     start = time.perf_counter()
     labelled = labelled or Labelled(recipe)
+    started = refuse_different_starts(lambda: start_of(recipe, labelled))
     parts, unlabelled = labelled.parts, labelled.unlabelled
     if accelerator.is_main_process:
         for name, part in vars(parts).items():
             if part is not None:
                 console.say(f"finetune: {name} examples: {balance(settings.task, part)}")
         print_advice(recipe, parts)
-    used = [part for part in (parts.training, parts.validation, unlabelled) if part is not None]
-    weights, examples = weights_fingerprint(recipe), examples_fingerprint(used)
-    keys = flatten(recipe.model_dump(include={"seed", "model", "training", "checkpoint", "finetune"}))
-    refuse_different_starts(lambda: keys | {"the weights' checksum": weights, "the examples' checksum": examples})
-    made_from = recipe_fingerprint(recipe) + weights + examples
+    made_from = recipe_fingerprint(recipe) + started[WEIGHTS] + started[EXAMPLES]
     checkpoints = open_checkpoints(recipe, accelerator, made_from)
     tuning = FineTuning(
         recipe, settings.init, accelerator, parts.training, parts.validation, unlabelled, checkpoints, after_step
@@ -68,7 +66,7 @@ def finetune(
     each = [fit_seed(tuning, seed, made_from) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
     seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
-    metrics = each[best] | {"seconds": seconds, "init": settings.init, "init_weights": weights}
+    metrics = each[best] | {"seconds": seconds, "init": settings.init, "init_weights": started[WEIGHTS]}
     if parts.test is not None:
         metrics["test_digest"] = digest_of_test(parts)
     if unlabelled is not None:
@@ -85,6 +83,14 @@ def finetune(
         print(closing_line(metrics, settings))
     accelerator.wait_for_everyone()
     return metrics
+
+
+def start_of(recipe: Recipe, labelled: Labelled) -> dict[str, Any]:
+    """What a fine-tuning starts from, by name; raises UserError as `Labelled` does."""
+    texts = (labelled.parts.training, labelled.parts.validation, labelled.unlabelled)
+    keys = flatten(recipe.model_dump(include={"seed", "model", "training", "checkpoint", "finetune"}))
+    examples = examples_fingerprint([part for part in texts if part is not None])
+    return keys | {WEIGHTS: weights_fingerprint(recipe), EXAMPLES: examples}
 
 
 def print_advice(recipe: Recipe, parts: Parts) -> None:

@@ -41,10 +41,13 @@ def init(recipe: str, file: str) -> None:
         "doctor": "check the machine, the data and the time; writes nothing",
         "run": f"run it; results go to {output_dir}",
     }
+    if "corpus" not in values:
+        del steps["prepare"]
     if "suite" in values and source in shipped_recipes().values():
         steps = {"show": steps["show"], "suite": steps["run"]}
+    width = max(map(len, steps))
     for command, does in steps.items():
-        print(f"  {program()} {command} {name:<{len(name) + 6 - len(command)}}  {does}")
+        print(f"  {program()} {command} {name:<{len(name) + width - len(command)}}  {does}")
 
 
 def of_the_copy(comment: str, recipe: str, name: str, output_dir: str) -> str:

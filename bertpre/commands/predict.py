@@ -13,8 +13,8 @@ import numpy as np
 
 from bertpre.console import figure_text
 from bertpre.data.cleaning import clean_text
+from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
-from bertpre.data.formats import DAMAGED, open_file
 from bertpre.data.local_files import KNOWN_ENDINGS, ending
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
@@ -44,13 +44,13 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     """
     if texts and file is not None:
         raise UserError(f"--file {file}: give texts as arguments or a file, not both")
-    if empty := [text for text in texts or () if not has_text(text)]:
-        raise UserError(f"TEXT {empty[0]!r} has no text in it")
     start_accelerator()  # hides the libraries' progress bars
     classifier, settings = load_any_classifier(model)
     task = classifier.task
     empty_rows: list[int] = []
     is_full = items_of if task.kind == "tokens" else has_text  # words are read as they are, not cleaned
+    if empty := [text for text in texts if not is_full(text)]:
+        raise UserError(f"TEXT {empty[0]!r} has no text in it")
     given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs), empty_rows, is_full)
     first = next(given, None)
     if first is None:

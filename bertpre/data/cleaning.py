@@ -264,7 +264,7 @@ def wrap_width(blocks: list[list[str]]) -> int:
 
 def is_alone(line: str) -> bool:
     """Whether a line is one word, URL or path, so that nothing can wrap it."""
-    return " " not in line and not ENDS_UNSPACED(line)
+    return " " not in line and not UNSPACED_CHARACTER.search(line)
 
 
 def is_full(line: str, following: str, width: int) -> bool:

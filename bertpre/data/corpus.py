@@ -124,11 +124,10 @@ class Table:
     def refuse_missing(self, argument: str, name: str, found: list[str]) -> None:
         """Raise UserError with the key that names the column, or, where another file has that key, to rename it."""
         section, _, last = argument.rpartition(".")
-        where = f"{section or self.key}.{last}"
+        where = named(section or self.key, last)
         remedy = f"name one with {where}=..."
-        if self.key == "source":  # in Python
-            where, remedy = last, f"name one with {last}=..."
-        elif path_key(self.key) == self.key or section not in ("", self.key):
+        is_further = path_key(self.key) == self.key or self.key.endswith("_split") or section not in ("", self.key)
+        if self.key != "source" and is_further:
             kind = {"label_column": "labels", "text_pair_column": "second texts"}.get(last, "texts")
             where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
         columns = ", ".join(repr(each) if each != each.strip() else each for each in found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertpre.data.formats import DAMAGED
+from bertpre.data.compressed import DAMAGED
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.tables import named, path_key
 from bertpre.errors import UserError, first_line
@@ -15,6 +15,7 @@ LOCAL_COPY = "without a network, give a local copy with the same layout: {place}
 ADVICE = {  # by what readers say
     "codec can't decode": "; save it as UTF-8",
     "end-of-stream marker": "; it is cut off: copy it again",
+    "Invalid data stream": "; it is damaged: copy it again",
     "EOF inside string": "; a quote is not closed",
     "C error: Expected": "; put values that contain the separator in quotes, and double each quote inside them",
     "Couldn't cast": "; its files have different columns or types: give them the same",
@@ -26,7 +27,8 @@ ADVICE = {  # by what readers say
 }
 NAMED = {  # what a part of a recipe has keys for; those of a corpus, and arguments in Python, name all
     "finetune": ("name", "limit"), "finetune.unlabelled": ("limit",), "evaluate": ("limit",),
-    "finetune.validation_path": (), "finetune.unlabelled.held_out": (), "corpus.held_out": (), "--file": (),
+    "finetune.validation_split": ("name",), "finetune.validation_path": (),
+    "finetune.unlabelled.held_out": (), "corpus.held_out": (), "--file": (),
 }  # fmt: skip
 WITHOUT_KEY = {"name": "; give a dataset with one configuration", "limit": "; give a file with these rows alone"}
 

@@ -1,75 +1,23 @@
 """What local files hold, judged by their content: WikiExtractor's articles, JSON lines or text."""
 
 import codecs
-import gzip
-import importlib.util
-import io
 import json
-import lzma
 import math
 import os
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from itertools import chain
-from pathlib import Path
-from typing import IO, Any, TypeVar
 
 from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped
+from bertpre.data.compressed import file_named, open_file
 from bertpre.data.sentences import split_sentences
 
 WIKI, JSON_LINES, TEXT, EMPTY, BINARY, WIKI_DUMP = "<doc> blocks", ".jsonl", ".txt", "empty", "binary", "dump"
 ARTICLE = re.compile(r'<doc id=.*?\btitle="(?P<title>.*)">\s*$')  # titles may contain quotes
 HEADING = re.compile(r"#{1,6} \S")
 HEAD_BYTES = 1 << 16
-DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-T = TypeVar("T")
 SAMPLED_FILES = 20
 MANY_FILES = 20  # so many files are documents rather than shards, and enough of them to hold some out
-
-
-def open_file(file: str, mode: str, **options: Any) -> AbstractContextManager[IO[Any]]:
-    """Open a local file, decompressed by its ending."""
-    if file.endswith(".zst") and importlib.util.find_spec("zstandard") is not None:
-        return open_zst(file, mode, **options)
-    from fsspec.implementations.local import LocalFileSystem  # fsspec.open takes :: in a name for a chain of places
-
-    return LocalFileSystem().open(file, mode, compression="infer", **options)
-
-
-def open_zst(file: str, mode: str, **options: Any) -> IO[Any]:
-    """Open a .zst file of any window, also of `zstd --long`, which readers refuse by default."""
-    import zstandard
-
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-    compressed = Path(file).open("rb")  # noqa: SIM115 - closed with the stream
-    stream = io.BufferedReader(decompressor.stream_reader(compressed, read_across_frames=True))
-    return stream if "b" in mode else io.TextIOWrapper(stream, **options)
-
-
-def is_whole(file: str) -> bool:
-    """Whether a .zst file can be read to its end, by reading it; of other files nothing is said.
-
-    Readers of .zst take a file that is cut off for a whole one; those of other compressed files raise an error.
-    """
-    if not file.endswith(".zst") or importlib.util.find_spec("zstandard") is None:
-        return True
-    import zstandard
-
-    decompressor, is_at_end = zstandard.ZstdDecompressor(max_window_size=1 << 31), True
-    with Path(file).open("rb") as stream:
-        frame = decompressor.decompressobj()
-        while block := stream.read(HEAD_BYTES):
-            while block:
-                frame = decompressor.decompressobj() if frame.eof else frame
-                try:
-                    frame.decompress(block)
-                except zstandard.ZstdError:
-                    return False
-                block, is_at_end = frame.unused_data, frame.eof
-    return is_at_end
 
 
 def is_utf16(file: str) -> bool:
@@ -78,20 +26,10 @@ def is_utf16(file: str) -> bool:
     return head.count(b"\0") > 0.1 * len(head)
 
 
-def with_name(name: str, read: Iterator[T]) -> Iterator[T]:
-    """What is read of a file; raises ValueError, which names the file, where it is damaged or not UTF-8."""
-    try:
-        yield from read
-    except (UnicodeDecodeError, OSError, *DAMAGED) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # not of the content, as that of bz2
-            raise
-        raise ValueError(f"{name}: {error}") from None
-
-
 def read_head(file: str) -> bytes:
     """The first bytes of a file, decompressed."""
-    with open_file(file, "rb") as stream:
-        (head,) = with_name(file, (stream.read(HEAD_BYTES) for _ in range(1)))
+    with open_file(file, "rb") as stream, file_named(file):
+        head = stream.read(HEAD_BYTES)
     return head.removeprefix(codecs.BOM_UTF8)
 
 

@@ -17,7 +17,6 @@ from bertpre.data.formats import (
     WIKI_DUMP,
     advised_unit,
     is_utf16,
-    is_whole,
     read_articles,
     recognize,
 )
@@ -176,9 +175,6 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
 
     Raises UserError for files of several kinds, and for those that cannot be read.
     """
-    for file in files:
-        if not is_whole(file):
-            raise UserError(f"{path_key(key)}: {file} is damaged or cut off; copy it again from its source")
     kinds = {file: kind_of(file, key) for file in files}
     full = [file for file in files if kinds[file] != EMPTY]
     distinct = sorted({kinds[file] for file in full})
@@ -223,13 +219,17 @@ def kind_of(file: str, key: str) -> str:
 
 def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
     """Log one line where text files are read line by line and something else is plainly meant."""
-    if text_unit == "line" and (advice := advised_unit(files)):
-        unit, sign = advice
-        separated = "one a file" if unit == "document" else "separated by blank lines"
+    if text_unit != "line" or not (advice := advised_unit(files)):
+        return
+    unit, sign = advice
+    if key.startswith("finetune"):  # its sections have no such key
         log_once(
-            f"{named(key, 'text_unit')}=line makes each line a document, but in {path} {sign}; "
-            f"set {named(key, 'text_unit')}={unit} ({separated})"
+            f"{path_key(key)}: each line is read as a text, but in {path} {sign}; give one text a line, or a CSV or "
+            "JSON file"
         )
+        return
+    unit_key, separated = named(key, "text_unit"), "one a file" if unit == "document" else "separated by blank lines"
+    log_once(f"{unit_key}=line makes each line a document, but in {path} {sign}; set {unit_key}={unit} ({separated})")
 
 
 def holds_tsv(path: str) -> bool:

@@ -6,15 +6,16 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from bertpre.data.formats import open_file, with_name
+from bertpre.data.compressed import file_named, open_file
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from datasets import Features
 
 READ_BYTES = 1 << 20
@@ -49,15 +50,12 @@ class ParquetFiles:
     @property
     def column_names(self) -> list[str]:
         """The columns of the first file."""
-        from pyarrow.parquet import read_schema
-
         return read_schema(self.files[0]).names
 
     @property
     def features(self) -> "Features | None":
         """The columns' types, where `datasets` wrote the first file."""
         from datasets import Features
-        from pyarrow.parquet import read_schema
 
         schema = read_schema(self.files[0])
         return Features.from_arrow_schema(schema) if b"huggingface" in (schema.metadata or {}) else None
@@ -67,16 +65,26 @@ class ParquetFiles:
         return ParquetFiles(self.files, columns)
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Batches of rows, column by column."""
+        """Batches of rows, column by column. Raises ValueError, which names the file, where one is damaged."""
+        from pyarrow import ArrowInvalid
         from pyarrow.parquet import ParquetFile
 
         for name in self.files:
-            with ParquetFile(name, buffer_size=READ_BYTES) as file:
+            with file_named(name, ArrowInvalid), ParquetFile(name, buffer_size=READ_BYTES) as file:
                 if missing := set(self.columns or ()).difference(file.schema_arrow.names):
                     raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(batch_size, row_groups=[group], columns=self.columns):
                         yield batch.to_pydict()
+
+
+def read_schema(name: str) -> "pa.Schema":
+    """The schema of a Parquet file; raises ValueError, which names it, where it is damaged."""
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import read_schema as read
+
+    with file_named(name, ArrowInvalid):
+        return read(name)
 
 
 @dataclass(frozen=True)
@@ -106,12 +114,13 @@ class CsvFiles:
         Raises ValueError, which names the file, where a column is missing or a row has more fields than the header.
         """
         for name in self.files:
-            for frame in with_name(name, read_csv(name, self.delimiter, batch_size)):
-                if missing := set(self.columns or ()).difference(frame.columns):
-                    raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
-                chosen = frame[self.columns or list(frame.columns)].astype(object)
-                if len(chosen):
-                    yield chosen.where(chosen.notna(), None).to_dict("list")
+            with file_named(name):
+                for frame in read_csv(name, self.delimiter, batch_size):
+                    if missing := set(self.columns or ()).difference(frame.columns):
+                        raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+                    chosen = frame[self.columns or list(frame.columns)].astype(object)
+                    if len(chosen):
+                        yield chosen.where(chosen.notna(), None).to_dict("list")
 
 
 def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
@@ -248,11 +257,12 @@ class JsonFiles:
         Raises ValueError, which names the file, for anything but objects, and where none has one of the columns.
         """
         for name in self.files:
-            rows, found = with_name(name, read_json(name)), dict[str, None]()
-            while batch := list(islice(rows, batch_size)):
-                keys = dict.fromkeys(key for row in batch for key in row)
-                found |= keys
-                yield {key: [row.get(key) for row in batch] for key in self.columns or keys}
+            rows, found = read_json(name), dict[str, None]()
+            with file_named(name):
+                while batch := list(islice(rows, batch_size)):
+                    keys = dict.fromkeys(key for row in batch for key in row)
+                    found |= keys
+                    yield {key: [row.get(key) for row in batch] for key in self.columns or keys}
             if found and (missing := set(self.columns or ()).difference(found)):
                 raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
 
@@ -302,9 +312,15 @@ class TextFiles:
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
         """Batches of texts. Raises ValueError, which names the file, where one is damaged or not UTF-8."""
-        texts = chain.from_iterable(with_name(name, self.read(name)) for name in self.files)
+        texts = self.texts()
         while batch := list(islice(texts, batch_size)):
             yield {"text": batch}
+
+    def texts(self) -> Iterator[str]:
+        """The texts of all files, one after the other."""
+        for name in self.files:
+            with file_named(name):
+                yield from self.read(name)
 
 
 def read_lines(file: str) -> Iterator[str]:
@@ -336,6 +352,8 @@ def read_paragraphs(file: str) -> Iterator[str]:
 
 def path_key(key: str) -> str:
     """How messages call a path: `path` in a section of the recipe, or the key, option or argument that is the path."""
+    if key.endswith("_split"):  # of the section's own path
+        return key.rpartition(".")[0] + ".path"
     is_path = key.startswith("--") or key == "source" or key.endswith((".held_out", "_path"))
     return key if is_path else f"{key}.path"
 
@@ -344,6 +362,10 @@ def named(key: str, argument: str) -> str:
     """How messages call another argument of a source: in a section of the recipe, or in Python by its own name."""
     if key == "source":
         return argument
+    if argument == "text_unit" and key.endswith(".held_out"):  # they are read as the texts that they are held out of
+        return named(key.removesuffix(".held_out"), argument)
+    if key.endswith("_split"):
+        return key if argument == "split" else f"{key.rpartition('.')[0]}.{argument}"
     if argument == "split" and path_key(key) == key:  # a key of the recipe that names a path has one for the split
         return key if key.endswith("held_out") else key.replace("_path", "_split")
     return f"{key}.{argument}"

@@ -95,8 +95,7 @@ def read_validation(settings: Finetune, training: Examples) -> Examples:
             f"{key}: the classifier is trained on {path} (split {settings.split}); give other texts, or leave it out "
             "and set a part aside with finetune.validation_fraction"
         )
-    own_key = "finetune.validation_path" if settings.validation_path else "finetune"
-    validation = read_examples(settings, split, path=path, encoder=training.encoder, key=own_key)
+    validation = read_examples(settings, split, path=path, encoder=training.encoder, key=key)
     refuse_single_answer(settings.task, validation, f"{key}: {path} (split {split})", "give another file or split")
     known = int(overlap(validation, [training]).sum())
     if known == len(validation):

@@ -1,6 +1,7 @@
 """Models as folders that load where bertpre is not installed, each checked against the model it was made from."""
 
 import shutil
+import stat
 from pathlib import Path
 
 import torch
@@ -55,11 +56,14 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
     config = read_config(str(source))
     if not isinstance(config, BertPreConfig):
         if to not in (None, config.model_type):
+            has_own = (source.parent / PARTS["encoder"]).is_dir()
+            alone = " (with --only encoder the run's own model is exported alone)" if has_own else ""
             raise UserError(
                 f"{source} was fine-tuned from a stock {config.model_type} and cannot become {to}: it loads anywhere "
-                "as it is (with --only encoder the run's own model is exported alone)"
+                f"as it is{alone}"
             )
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        target.chmod(target.stat().st_mode | stat.S_IRWXU)  # a run may be write-protected
         return 0.0
     stock = STOCK[config.architecture]
     to = to or stock

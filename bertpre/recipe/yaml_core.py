@@ -26,7 +26,19 @@ OTHERS = {
 class UniqueKeyLoader(yaml.SafeLoader):
     """Refuses duplicate keys, of which PyYAML silently keeps the last one; reads values as YAML 1.1."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.checked: list[yaml.MappingNode] = []
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put keys that are merged into the mapping; each mapping is checked before that, which may happen early."""
+        if not any(node is each for each in self.checked):
+            self.checked.append(node)
+            self.refuse_duplicates(node)
+        super().flatten_mapping(node)
+
+    def refuse_duplicates(self, node: yaml.MappingNode) -> None:
+        """Raise ConstructorError where a key is given twice."""
         keys: list[Any] = []
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":  # the keys that it brings may be given again
@@ -37,7 +49,6 @@ class UniqueKeyLoader(yaml.SafeLoader):
                     None, None, f"key {str(key)!r} is given twice", key_node.start_mark
                 )
             keys.append(key)
-        return super().construct_mapping(node, deep)
 
 
 class CoreLoader(UniqueKeyLoader):

@@ -45,13 +45,15 @@ def from_first(make: Callable[[], T], group: ProcessGroup | None) -> T:
     return shared[0]
 
 
-def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> None:
-    """Raise UserError, on every process, where what they start from differs; `read` returns it by name.
+def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a training starts from, by name, as `read` returns it.
 
-    It differs where machines were given different commands, recipes or data, or have different versions installed.
+    Raises UserError, on every process, where it differs: where machines were given different commands, recipes or data,
+    or have different versions installed; and where one process cannot read it.
     """
     group = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
-    each = gathered(together(lambda: read() | {name: version(name) for name in ("bertpre", "torch")}, group), group)
+    own = together(read, group)
+    each = gathered(own | {name: version(name) for name in ("bertpre", "torch")}, group)
     differing = []
     for name in dict.fromkeys(chain.from_iterable(each)):
         ranks = ranks_by_value([repr(values.get(name)) for values in each])
@@ -63,6 +65,7 @@ def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> None:
             f"the processes were started with different values of {', '.join(differing[:5])}{more}; start all of them "
             "with the same command, data and versions"
         )
+    return own
 
 
 def refuse_different_weights(model: nn.Module, step: int, is_sharded: bool, group: ProcessGroup | None) -> None:

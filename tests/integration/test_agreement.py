@@ -48,6 +48,8 @@ checkpoint.save_file = no_space
 """
 
 
+# However late the first process is; the others are ended when it has ended.
+FIRST_SPEAKS = "from bertpre import cli\ncli.SECONDS_FOR_MAIN_PROCESS = 3600"
 FULL_LOG = """
 import errno
 from bertpre.training.trackers import MetricsLog
@@ -92,7 +94,8 @@ def pretrain_on(
 ) -> CompletedProcess[str]:
     """Pretrain on `count` processes, with some trouble on one of them."""
     lines = [
-        "import os", "from bertpre.training import checkpoint", everywhere, f"if os.environ['RANK'] == '{rank}':",
+        "import os", "from bertpre.training import checkpoint", FIRST_SPEAKS, everywhere,
+        f"if os.environ['RANK'] == '{rank}':",
         *(f"    {line}" for line in trouble.splitlines()), "from bertpre.cli import launched", "launched('pretrain')",
     ]  # fmt: skip
     arguments = (run / "recipe.yaml", f"output_dir={target}", "training.optimizer=adamw")
@@ -177,7 +180,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_all_processes(
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_a_log_that_cannot_be_written_ends_all_processes(split: str, tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    at_once = "from bertpre import cli\ncli.SECONDS_FOR_MAIN_PROCESS = 0"
+    at_once = "cli.SECONDS_FOR_MAIN_PROCESS = 0"
     trouble = FULL_LOG.replace("{split}", split)
     done = pretrain_on(2, tiny_modern_run, target, 0, trouble, at_once, ends_others=False)
     other, first = sorted(errors(done))
@@ -227,9 +230,20 @@ def test_processes_that_were_started_differently_are_one_message(
     manifest = other / "data" / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")  # the same data to read, by another checksum
     program = (
-        "import os, sys\nfrom bertpre.cli import launched\n"
+        f"import os, sys\nfrom bertpre.cli import launched\n{FIRST_SPEAKS}\n"
         f"sys.argv += [{override.format(other=other)!r}] * int(os.environ['RANK'])\nlaunched({stage!r})"
     )
     said = errors(run_forked(program, tiny_modern_run / "recipe.yaml", f"output_dir={target}", ranks=2))
     assert len(said) == 1
     assert f"the processes were started with different values of {named}" in said[0]
+
+
+def test_labelled_texts_that_one_process_cannot_read_are_one_message(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    program = (
+        f"import os, sys\nfrom bertpre.cli import launched\n{FIRST_SPEAKS}\n"
+        "sys.argv += ['finetune.path=./nowhere'] * int(os.environ['RANK'])\nlaunched('finetune')"
+    )
+    said = errors(run_forked(program, tiny_modern_run / "recipe.yaml", f"output_dir={target}", ranks=2))
+    assert len(said) == 1
+    assert said[0].startswith("error: process 1: finetune.path: './nowhere' is neither")

@@ -17,6 +17,7 @@ import pytest
 from bertpre.data.ahead import planned_ahead
 from bertpre.data.sampler import Example, PairDataset, Position
 from bertpre.data.store import load_shard, write_shard
+from tests.helpers import has_ended, wait_until
 
 
 def dataset(folder: Path, kind: str = "nsp", shards: int = 5, documents: int = 20, repeats: int = 1) -> PairDataset:
@@ -56,13 +57,19 @@ def children() -> list[int]:
     return [child.pid for child in psutil.Process().children() if "bertpre.data.ahead" in " ".join(child.cmdline())]
 
 
+def only_child() -> int:
+    wait_until(children)  # a process that begins has no command line for a moment
+    (child,) = children()
+    return child
+
+
 @pytest.mark.parametrize(("kind", "repeats"), [("none", 1), ("nsp", 1), ("nsp", 10), ("sop", 1)])
 def test_plans_made_ahead_are_the_same(kind: str, repeats: int, tmp_path: Path) -> None:
     here, ahead = (dataset(tmp_path / "a", kind, repeats=repeats) for _ in range(2))
     groups = [(epoch, group) for epoch in range(2) for group in range(3)]
     groups += [(1, 0), (7, 2), (0, 1)]  # as after a rollback, or in a phase that begins
     with planned_ahead(ahead):
-        (child,) = children()
+        child = only_child()
         for key in groups:
             for mine, other in zip(ahead.plan(*key), here.plan(*key), strict=True):
                 np.testing.assert_array_equal(mine, other)
@@ -73,14 +80,14 @@ def test_plans_made_ahead_are_the_same(kind: str, repeats: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("in_between", [lambda: None, lambda: time.sleep(0.5)])
 def test_nothing_runs_after_the_block(in_between: object, tmp_path: Path) -> None:
-    threads = threading.active_count()
+    threads = set(threading.enumerate())  # of other tests in this process, which may end meanwhile
     for ask in (lambda _: None, lambda data: data.plan(0)):
         data = dataset(tmp_path / "a")
         with planned_ahead(data):
-            (child,) = children()
+            child = only_child()
             ask(data)
             in_between()
-        assert threading.active_count() == threads
+        assert set(threading.enumerate()) <= threads
         assert not psutil.pid_exists(child)
 
 
@@ -88,7 +95,7 @@ def test_a_process_that_is_killed_costs_a_warning(tmp_path: Path, caplog: pytest
     here, ahead = dataset(tmp_path / "a"), dataset(tmp_path / "a")
     with planned_ahead(ahead), caplog.at_level(logging.WARNING):
         ahead.plan(0)
-        os.kill(children()[0], signal.SIGKILL)
+        os.kill(only_child(), signal.SIGKILL)
         for group in (1, 2, 0):
             np.testing.assert_array_equal(ahead.plan(1, group)[0], here.plan(1, group)[0])
     assert [record.message.split(":")[0] for record in caplog.records] == [
@@ -101,7 +108,7 @@ def test_a_signal_to_all_processes_does_not_end_it(tmp_path: Path) -> None:
     with planned_ahead(data):
         data.plan(0)
         for number in (signal.SIGINT, signal.SIGTERM):
-            os.kill(children()[0], number)
+            os.kill(only_child(), number)
         data.plan(5)
         assert data.make_plan != data.plan_group
 
@@ -133,4 +140,4 @@ def test_it_ends_with_a_training_that_is_killed(tmp_path: Path) -> None:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    child.wait(timeout=10)
+    wait_until(lambda: has_ended(child))

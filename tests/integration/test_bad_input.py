@@ -16,7 +16,7 @@ import pytest
 
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import claim
-from tests.helpers import ROOT, run_cli, run_here, tiny_values, tree_hash, write_recipe
+from tests.helpers import LIMIT, ROOT, run_cli, run_here, tiny_values, tree_hash, write_recipe
 
 TEXTS = [f"A film. It was film number {number}." for number in range(60)]
 TINY = "tiny.yaml output_dir=new corpus.split=train"
@@ -320,7 +320,7 @@ AS_PROCESSES = (
 def test_a_process_ends_in_the_same_way(command: str, home: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "bertpre", *shlex.split(command)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, cwd=home, env=environment, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, cwd=home, env=environment, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert CASES[command] in done.stderr
     assert len(re.findall("^error: ", done.stderr, re.MULTILINE | re.IGNORECASE)) == 1, done.stderr

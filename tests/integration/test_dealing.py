@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import ROOT, free_port
+from tests.helpers import LIMIT, ROOT, free_port
 
 # Each process prints the digests and the largest differences from a Muon that works alone, of whole and of sharded
 # matrices, after four steps on fixed gradients: 5, 1 (fewer than processes), 3 and 4 of a shape, 7 and 2 rows (some
@@ -71,7 +71,7 @@ def run_dealt(launchers: tuple[int, ...], folder: Path) -> list[dict[str, Any]]:
         )
         for rank, machine in enumerate(machines)
     ]  # fmt: skip
-    errors = [process.communicate(timeout=120)[1] for process in started]
+    errors = [process.communicate(timeout=LIMIT)[1] for process in started]
     assert [process.returncode for process in started] == [0] * len(started), errors
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(machines))]
 

@@ -25,7 +25,7 @@ from transformers import BertConfig, BertForPreTraining
 from bertpre.cli import COMMANDS
 from bertpre.commands.run import run
 from bertpre.recipe import flatten, known_keys, load_recipe
-from tests.helpers import ROOT, run_here, tiny_values
+from tests.helpers import LIMIT, ROOT, run_here, tiny_values
 from tests.integration.test_readme import check_recipe, parse
 
 DOCS = ROOT / "docs"
@@ -101,7 +101,7 @@ def run_statement(statement: str) -> None:
         assert run_here(*faster(words(statement)[1:])) == 0, statement
         return
     shell = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", statement)
-    subprocess.run(["bash", "-ec", shell], check=True, timeout=60)
+    subprocess.run(["bash", "-ec", shell], check=True, timeout=LIMIT)
 
 
 def check_yaml(text: str, folder: Path) -> None:
@@ -217,7 +217,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[docs]'")
     pytest.importorskip("material", reason="mkdocs-material is not installed: pip install -e '.[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site/index.html").is_file()
 

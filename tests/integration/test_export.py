@@ -18,7 +18,7 @@ from bertpre.model import export as model_export
 from bertpre.model import load_model, modeling_bertpre, onnx
 from bertpre.run_directory import drop_results, write_manifest
 from tests.forked import COMMAND, run_forked
-from tests.helpers import copy_run, run_process, tree_hash
+from tests.helpers import LIMIT, copy_run, run_process, tree_hash
 
 MASKED = "The film was [MASK]."
 TEXTS = ["I loved every minute of it.", "Not once did I feel that the Café's script was clever, and I wanted out."]
@@ -130,7 +130,7 @@ def test_sentence_transformers_take_the_encoder(
     run = request.getfixturevalue(run_name)
     folder = export(str(run), to, str(tmp_path / to))
     command = [sys.executable, "-W", "ignore", "-c", SENTENCES_WITHOUT_BERTPRE, str(folder), *TEXTS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     tokenizer, encoder = load_tokenizer(run / "model"), load_model(str(run / "model"), "AutoModel")
     for text, vector in zip(TEXTS, json.loads(done.stdout.splitlines()[-1]), strict=True):
@@ -171,7 +171,7 @@ def test_onnx_needs_neither_bertpre_nor_torch(run_name: str, request: pytest.Fix
     run = request.getfixturevalue(run_name)
     folder = export(str(run), "onnx", str(tmp_path / "onnx"))
     command = [sys.executable, "-c", ONNX_WITHOUT_TORCH, str(folder), MASKED, *TEXTS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     guesses, classes = json.loads(done.stdout)
     named = [dict(zip(("negative", "positive"), row, strict=True)) for row in classes]
@@ -180,7 +180,7 @@ def test_onnx_needs_neither_bertpre_nor_torch(run_name: str, request: pytest.Fix
     assert architecture == {"tiny_run": "bert", "tiny_modern_run": "modernbert"}[run_name]
 
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)  # the card's
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "dtype=float32" in done.stdout
 

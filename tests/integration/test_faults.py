@@ -166,17 +166,18 @@ LAUNCHERS = {
     "torchrun": ("torch.distributed.run", "--standalone", "--nproc_per_node", "2"),
     "accelerate": ("accelerate.commands.launch", "--cpu", "--num_processes", "2"),
 }
-# Step 3 lasts until both signals have come.
+# Step 3 lasts until both signals have come, and a file beside the script says so.
 LONG_STEP = """
 import time
+from pathlib import Path
 from bertpre.cli import launched
 from bertpre.training.trainer import Trainer
 between_steps = Trainer.between_steps
 
 def slowly(trainer):
     between_steps(trainer)
-    if trainer.progress.step == 3:
-        time.sleep(4)
+    while trainer.progress.step == 3 and not Path(__file__).with_suffix(".go").exists():
+        time.sleep(0.1)
 
 Trainer.between_steps = slowly
 launched("pretrain")
@@ -187,7 +188,12 @@ launched("pretrain")
 def test_sigterms_to_all_processes_and_their_launcher_save(launcher: str, tiny_run: Path, tmp_path: Path) -> None:
     target, script = copy_run(tiny_run, tmp_path / "run", "prepare"), tmp_path / "script.py"
     script.write_text(LONG_STEP)
-    _, said = signalled_after_step_3(["-m", *LAUNCHERS[launcher], str(script)], tiny_run, target, terminate_twice)
+
+    def signal_and_go_on(launched: subprocess.Popen[str]) -> None:
+        terminate_twice(launched)
+        script.with_suffix(".go").touch()
+
+    _, said = signalled_after_step_3(["-m", *LAUNCHERS[launcher], str(script)], tiny_run, target, signal_and_go_on)
     assert said.count("stopped by a signal after step 3 (saved)") == 1
     assert [path.name for path in list_checkpoints(target / "checkpoints")] == ["step-00000000", "step-00000003"]
 

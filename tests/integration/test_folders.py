@@ -26,7 +26,7 @@ from bertpre.model import (
     save_model,
 )
 from bertpre.model.folders import read_config
-from tests.helpers import copy_run, run_process
+from tests.helpers import LIMIT, copy_run, run_process
 from tests.parity.test_stock_bert import randomize
 
 TEXTS, PAIR = ["The film was a [MASK].", "I loved every minute of it, and so did Mira."], ["Not so good.", "Yes."]
@@ -144,7 +144,7 @@ def test_every_folder_loads_without_bertpre_and_gives_the_same_logits(
     (old / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != "auto_map"}))
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_BERTPRE, str(old)], input=json.dumps([folders, TEXTS, PAIR]),
-        capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False,
+        capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path, check=False,
         env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

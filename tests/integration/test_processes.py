@@ -18,7 +18,7 @@ from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
 from bertpre.training.trainer import Trainer
 from tests.forked import run_forked
-from tests.helpers import ROOT, at_step, copy_run, free_port, read_metrics, run_process, training_with
+from tests.helpers import LIMIT, ROOT, at_step, copy_run, free_port, read_metrics, run_process, training_with
 
 ASKED = ("--cpu", "--num_processes", "2")
 LOGGED_DIGIT = 1e-5  # losses are between 1 and 10 and logged with six digits
@@ -256,7 +256,7 @@ def test_two_launchers_are_two_machines(tiny_modern_run: Path, tmp_path: Path) -
         )
         for rank in (0, 1)
     ]  # fmt: skip
-    output = [machine.communicate(timeout=300)[0] for machine in machines]
+    output = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], output
     assert ["pretrain: 10 steps" in text for text in output] == [True, False]
     assert processes_of(target, "pretrain") == 2
@@ -454,11 +454,14 @@ def test_processes_part_at_the_end(tiny_modern_run: Path, tmp_path: Path) -> Non
 
 def test_processes_end_a_budget_together(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    budget = ("training.max_steps=null", "training.budget=8s", "training.eval_every=5")
+    budget = ("training.max_steps=null", "training.budget=30m", "training.eval_every=5")
     done = run_ranks(training_with(UNEVEN), tiny_modern_run, target, *budget)
     assert done.returncode == 0, done.stderr
     assert (target / "model").is_dir()
 
 
-# One process would keep two seconds more in reserve for another evaluation.
-UNEVEN = "step % 5 == 0 and trainer.progress.metrics.update(seconds=2.0 * trainer.accelerator.process_index)"
+# Each step takes three minutes, and one process would keep six more in reserve for another evaluation.
+UNEVEN = (
+    "trainer.clock.started -= 180\n    "
+    "step % 5 == 0 and trainer.progress.metrics.update(seconds=360.0 * trainer.accelerator.process_index)"
+)

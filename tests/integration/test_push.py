@@ -25,7 +25,7 @@ from bertpre.hub.upload import explained_errors
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
-from tests.helpers import copy_run, run_cli, run_process, training_with
+from tests.helpers import LIMIT, copy_run, run_cli, run_process, training_with
 from tests.hub_server import TOKEN, Fault, HubServer, running_hub
 
 MODEL = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
@@ -110,7 +110,7 @@ torch.save(logits, {file!r})
 def in_own_process(code: str, hub: HubServer, folder: Path) -> str:
     """What Python code prints in a process with an empty cache."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=folder,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, cwd=folder,
         env=hub.environment(folder / "cache"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

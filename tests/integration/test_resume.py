@@ -75,15 +75,28 @@ def test_a_run_killed_while_it_saves_resumes_bit_identically(tiny_modern_run: Pa
     assert_same_run(tmp_path / "run", tiny_modern_run)
 
 
+SLOW_DISK = """
+import threading, time
+from bertpre.training import checkpoint
+begun = threading.Event()
+
+def late(tensors, file):
+    begun.set()
+    time.sleep(600)
+
+def slow_down():
+    checkpoint.save_file = late
+"""
+
+
 def test_a_run_killed_while_step_5_is_written_in_the_background_resumes_bit_identically(
     tiny_run: Path, tmp_path: Path
 ) -> None:
     """The disk is slow: training is at step 7 when the kill comes, and only the checkpoint of step 0 is complete."""
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
-    slow = "from bertpre.training import checkpoint\nlate = lambda tensors, file: time.sleep(60)\n"
-    hook = "if step == 4: checkpoint.save_file = late\n    step == 7 and os.kill(os.getpid(), signal.SIGKILL)"
+    hook = "step == 4 and slow_down()\n    step == 7 and begun.wait() and os.kill(os.getpid(), signal.SIGKILL)"
     arguments = (str(tiny_run / "recipe.yaml"), f"output_dir={target}")
-    done = run_forked(slow + training_with(hook), *arguments)
+    done = run_forked(SLOW_DISK + training_with(hook), *arguments)
     assert done.returncode == -signal.SIGKILL, done.stderr
     names = sorted(path.name for path in (target / "checkpoints").iterdir())
     assert names == ["step-00000000", "step-00000005.partial"]

@@ -92,6 +92,16 @@ def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> 
     assert f"{tmp_path}/b.{ending}.bz2: Invalid data stream" in mistake(tmp_path / f"*.{ending}.bz2")
 
 
+def test_of_many_parquet_files_the_damaged_one_is_named(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.parquet")
+    whole = (tmp_path / "b.parquet").read_bytes()
+    flipped = whole[:4] + bytes(255 - byte for byte in whole[4:200]) + whole[200:]
+    for name, content in (("b", whole[: len(whole) // 2]), ("b", flipped), ("a", b"no")):
+        (tmp_path / f"{name}.parquet").write_bytes(content)
+        assert f"cannot be read: {tmp_path}/{name}.parquet: " in mistake(tmp_path / "*.parquet")
+
+
 def test_lines_of_json_that_are_named_text_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.txt").write_text('{"text": "one"}\n{"text": "two"}\n')
     assert len(list(read_documents(str(tmp_path / "a.txt")))) == 2
@@ -114,7 +124,7 @@ def test_a_zstandard_file_that_is_cut_off_or_damaged_is_refused(ending: str, uni
     flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
     for damaged in (whole[:middle], flipped, b"no frame" + whole):
         file.write_bytes(damaged)
-        with pytest.raises(UserError, match="is damaged or cut off"):
+        with pytest.raises(UserError, match="it is (damaged|cut off): copy it again"):
             list(read_documents(str(file), text_unit=unit))
 
 

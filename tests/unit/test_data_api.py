@@ -39,6 +39,7 @@ from bertpre.data.masking import MaskingCollator
 from bertpre.data.store import Shard
 from bertpre.files import locked
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining
+from tests.helpers import LIMIT
 
 LENGTH = 32
 SIZES: dict[str, Any] = {
@@ -438,7 +439,7 @@ def test_two_processes_of_trainer_divide_the_pairs_of_each_epoch(store: TokenSto
     (tmp_path / "train.py").write_text(TWO_PROCESSES)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [*launcher, str(tmp_path / "train.py"), str(store.folder), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stderr
     one, other = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
     assert torch.equal(one["weights"], other["weights"])

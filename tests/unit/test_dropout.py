@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from bertpre.model.dropout_bertpre import drop, hash_bits
+from bertpre.runtime import can_compile
 
 PROBABILITY, COUNT = 0.1, 200_000
 
@@ -68,6 +69,7 @@ def test_the_hash_is_murmurs_finalizer() -> None:
     assert ours.tolist() == [reference(int(value)) for value in values]
 
 
+@pytest.mark.skipif(not can_compile(torch.device("cpu")), reason="needs a C++ compiler")
 def test_the_compiled_function_drops_the_same_share() -> None:
     def function(states: torch.Tensor) -> torch.Tensor:
         return drop(states, PROBABILITY, training=True)

@@ -7,6 +7,7 @@ import torch
 
 from bertpre.data.sampler import Position
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
+from tests.helpers import wait_until
 from tests.toys import ToyObjective
 
 
@@ -72,20 +73,18 @@ def test_an_error_is_raised_where_its_batch_is_wanted() -> None:
 
 
 def test_no_batch_is_made_after_the_end() -> None:
-    made, is_over, others = [], threading.Event(), set(threading.enumerate())  # of other tests in this process
+    made, others = [], set(threading.enumerate())  # of other tests in this process
 
     def source(position: Position, progress: float) -> StepBatch:
         made.append(progress)
-        is_over.wait(10)
+        wait_until(batches.pending[-1].cancelled)  # at the end, the ones that wait
         return StepBatch([], position)
 
     with at_once(source) as batches:
         batches.begin(Position(), 0.0)
         for _ in range(5):
             batches.prefetch(0.5)
-        while not made:
-            pass
-        threading.Timer(0.2, is_over.set).start()
+        wait_until(lambda: made)
     assert made == [0.0]
     assert [each for each in threading.enumerate() if "ThreadPool" in each.name and each not in others] == []
 

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
+from bertpre.training import background, clock, saving
+from bertpre.training import trainer as trainer_module
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skipped, write_skipped
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
@@ -420,23 +423,46 @@ def test_a_model_without_layers_is_compiled_as_a_whole() -> None:
     assert [type(part) for part in parts_to_compile(ToyModel())] == [ToyModel]
 
 
-def test_start_up_is_not_part_of_the_warm_up(tmp_path: Path) -> None:
-    slow = ToySource(before_largest=lambda: time.sleep(1.0))  # as compiling is
-    toy_trainer(tmp_path / "run", None, slow, budget_seconds=2.5, warmup=0.5, every=0).train()
+class FakeTime:
+    """The module `time` with a clock that stands still, but for a microsecond at each look, until it is told to go."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def perf_counter(self) -> float:
+        self.seconds += 1e-6
+        return self.seconds
+
+    def pass_by(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    fake = FakeTime()
+    for module in (clock, saving, background, trainer_module):
+        monkeypatch.setattr(module, "time", fake)
+    return fake
+
+
+def test_start_up_is_not_part_of_the_warm_up(fake_time: FakeTime, tmp_path: Path) -> None:
+    each_step = partial(toy_trainer, max_steps=None, after_step=lambda _: fake_time.pass_by(0.05))
+    slow = ToySource(before_largest=lambda: fake_time.pass_by(1.0))  # as compiling is
+    each_step(tmp_path / "run", source=slow, budget_seconds=2.5, warmup=0.5, every=0).train()
     rows = read_metrics(tmp_path / "run", split="train")
     rates = [row["learning_rate"] for row in rows]
-    assert rows[0]["elapsed_seconds"] > 1
+    assert rows[0]["elapsed_seconds"] == pytest.approx(1.0, rel=1e-3)
     assert rates[0] < 0.5 * 1e-2  # with start-up it would be 0.8
     assert max(rates) > 0.6 * 1e-2
 
-    slow = ToySource(before_largest=lambda: time.sleep(0.6))
-    trainer = toy_trainer(tmp_path / "none", None, slow, budget_seconds=0.5, remedies=Remedies(budget="the_key"))
+    slow = ToySource(before_largest=lambda: fake_time.pass_by(0.6))
+    trainer = each_step(tmp_path / "none", source=slow, budget_seconds=0.5, remedies=Remedies(budget="the_key"))
     with pytest.raises(UserError, match="the_key is too short: start-up took 1 s and the final evaluation"):
         trainer.train()
     assert not list(tmp_path.glob("none/**/step-*"))  # another budget is another recipe, and needs a new beginning
-    again = toy_trainer(tmp_path / "none", None, budget_seconds=0.5, every=0)  # now, e.g., the compiled code is cached
+    again = each_step(tmp_path / "none", budget_seconds=0.5, every=0)  # now, e.g., the compiled code is cached
     again.train()
-    assert again.progress.step > 0
+    assert again.progress.step == 10
 
 
 def test_a_finished_training_that_is_called_again_keeps_its_seconds(tmp_path: Path) -> None:
@@ -488,11 +514,8 @@ def test_checkpoints_by_time(seconds: float, steps: list[int], tmp_path: Path) -
     assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == steps
 
 
-def test_checkpoints_by_time_are_counted_from_the_last_one(tmp_path: Path) -> None:
-    def ten_seconds_pass(trainer: Trainer) -> None:
-        trainer.clock.started -= 10
-
-    trainer = toy_trainer(tmp_path, after_step=ten_seconds_pass)
+def test_checkpoints_by_time_are_counted_from_the_last_one(fake_time: FakeTime, tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path, after_step=lambda _: fake_time.pass_by(10))
     trainer.saver.place = Checkpoints(tmp_path / "checkpoints", keep=9, every_seconds=25)
     trainer.train()
     assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path / "checkpoints")] == [

@@ -8,6 +8,8 @@ import time
 import psutil
 import pytest
 
+from tests.helpers import has_ended, wait_until
+
 STARTS_TWO = """
 import time
 from bertpre.data.workers import map_calls
@@ -23,13 +25,9 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path) -> None:  # noqa: AN
     (tmp_path / "main.py").write_text(STARTS_TWO)
     with subprocess.Popen([sys.executable, tmp_path / "main.py"], stdout=subprocess.PIPE) as parent:
         process, workers = psutil.Process(parent.pid), []
-        deadline = time.monotonic() + 60
-        while len(workers) < 2 and time.monotonic() < deadline:
+        while len(workers) < 2:
             workers = [child for child in process.children() if "spawn_main" in " ".join(child.cmdline())]
             time.sleep(0.1)
         time.sleep(2)  # for both to have begun their calls
         parent.send_signal(signal.SIGKILL)
-    gone, alive = psutil.wait_procs(workers, timeout=20)
-    for child in alive:
-        child.kill()
-    assert len(gone) == 2
+    wait_until(lambda: all(map(has_ended, workers)))
