@@ -251,7 +251,7 @@ def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
         sum(is_full(line, following, width) for line, following in pairs) > 0.7 * len(pairs)
         and sum(is_open) > 0.6 * len(pairs)
         and 2 * sum(following[0].isalpha() for _, following in pairs) >= len(pairs)  # not the lines of a table
-        and sum(cased) >= 0.4 * len(cased)
+        and (sum(cased) >= 0.4 * len(cased) or 4 * len(cased) < len(pairs))  # where few are, they are foreign names
     )
 
 

@@ -1,5 +1,6 @@
 """Cleaning: plain text in NFC, without markup and wiki remnants."""
 
+import random
 import textwrap
 
 import pytest
@@ -146,6 +147,16 @@ def test_lines_of_a_script_without_spaces_are_joined_without_one() -> None:
     for width in (30, 39, 60):  # on a terminal such characters are two columns wide
         wrapped = "\n".join(text[start : start + width] for start in range(0, len(text), width))
         assert clean_text(wrapped) == text
+    parts = [
+        "他说：“今天天气很好。”",
+        "是的，2019年的天气也很好……",
+        "于是他们去ABC公园散步，",
+        "后来下雨了，大家都跑回家去了。",
+    ]
+    mixed = "".join(random.Random(0).choices(parts, k=80))
+    for width in range(28, 46):  # lines that end in a quotation mark, a number or a Latin letter too
+        wrapped = "\n".join(mixed[start : start + width] for start in range(0, len(mixed), width))
+        assert clean_text(wrapped).replace(" ", "") == mixed
     korean = "우리는 그 뒤에 역 가까이에 있는 커다란 책방에 가서 새로 나온 책을 찾아 보았고 " * 12
     assert clean_text(textwrap.fill(korean, 60)) == korean.strip()
 

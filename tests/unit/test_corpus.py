@@ -92,6 +92,23 @@ def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> 
     assert f"{tmp_path}/b.{ending}.bz2: Invalid data stream" in mistake(tmp_path / f"*.{ending}.bz2")
 
 
+@pytest.mark.parametrize(("ending", "compress"), [(".xz", lzma.compress), (".bz2", bz2.compress)])
+def test_all_streams_of_a_compressed_file_are_read(
+    ending: str, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    """Python's own readers end without a word at a second stream that is damaged."""
+    texts = [f"Document {number}." for number in range(20_000)]
+    one, two = (compress("".join(f"{text}\n" for text in part).encode()) for part in (texts[:9999], texts[9999:]))
+    file = tmp_path / f"corpus.txt{ending.upper()}"
+    file.write_bytes(one + two)
+    assert list(read_documents(str(file))) == texts
+    file.write_bytes(one + b"\0" * 4 + two)  # as .xz allows
+    assert list(read_documents(str(file))) == texts
+    for damaged in (one + two[:-9], one + b"no" + two, one + bytes([255 - two[0]]) + two[1:]):
+        file.write_bytes(damaged)
+        assert f"cannot be read: {file}: " in mistake(tmp_path / f"*{ending.upper()}")
+
+
 def test_of_many_parquet_files_the_damaged_one_is_named(tmp_path: Path) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.parquet")
@@ -106,6 +123,24 @@ def test_lines_of_json_that_are_named_text_are_noticed(tmp_path: Path, caplog: p
     (tmp_path / "a.txt").write_text('{"text": "one"}\n{"text": "two"}\n')
     assert len(list(read_documents(str(tmp_path / "a.txt")))) == 2
     assert "a.txt holds JSON lines and is read as plain text: rename it to .jsonl" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("source", "; set text_unit=paragraph"),
+        ("corpus", "; set corpus.text_unit=paragraph"),
+        ("corpus.held_out", "; set corpus.text_unit=paragraph"),
+        ("finetune.unlabelled", "; give one text a line, or a CSV or JSON file"),
+    ],
+)
+def test_advice_names_keys_that_there_are(
+    key: str, advice: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paragraph = textwrap.fill("The lines of this paragraph are wrapped, as in mail and in many books. " * 9, 72)
+    (tmp_path / "a.txt").write_text("\n\n".join([paragraph] * 9))
+    list(read_documents(str(tmp_path / "a.txt"), key=key))
+    assert advice in caplog.text
 
 
 @pytest.mark.parametrize(("ending", "unit"), [("txt", "line"), ("txt", "paragraph"), ("md", "line"), ("csv", "line")])
@@ -238,7 +273,8 @@ def test_messages_name_only_keys_that_there_are(folder: Path) -> None:
     assert remedy(several, "owner/texts", "train", "corpus.more.0") == "; set corpus.more.0.name to one of them"
     assert remedy(several, "owner/texts", "train", "evaluate") == "; give a dataset with one configuration"
     file = folder / "train-00000-of-00001.parquet"
-    assert mistake(file, split="test", key="finetune.validation_path").startswith("finetune.validation_split: ")
+    for key in ("finetune.validation_path", "finetune.validation_split"):
+        assert mistake(file, split="test", key=key).startswith("finetune.validation_split: ")
     assert mistake(file, split="test", key="corpus.held_out").startswith("corpus.held_out: ")
 
 

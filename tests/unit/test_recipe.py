@@ -264,6 +264,13 @@ def test_a_merge_key_brings_what_is_not_given(tmp_path: Path) -> None:
     assert (recipe.required_finetune.path, recipe.required_finetune.limit) == ("y", 5)
 
 
+def test_what_is_merged_may_itself_be_merged() -> None:
+    text = "b: &b {a: 1}\nx: {mid: &m {<<: *b, a: 2}}\ny: {<<: *m, d: 3}\n"
+    assert read_yaml_text(text) == yaml.safe_load(text)
+    with pytest.raises(yaml.YAMLError, match="'a' is given twice"):
+        read_yaml_text("b: &b {c: 1}\nx: &m {<<: *b, a: 2, a: 3}\ny: {<<: *m}\n")
+
+
 def test_keywords_add_to_nested_overrides() -> None:
     training = load_recipe("quickstart", {"training": {"max_steps": 9}}, training={"log_every": 1}).training
     assert (training.max_steps, training.log_every) == (9, 1)
