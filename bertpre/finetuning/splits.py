@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from bertpre.finetuning.glue import is_glue
 from bertpre.finetuning.pseudo_labels import read_unlabelled
 from bertpre.finetuning.rows import spread_evenly
 from bertpre.recipe import Finetune, Recipe
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 MOST_SHOWN = 10  # classes in a line of the log
 
@@ -158,27 +162,27 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
     """
     generator = np.random.default_rng(seed)
     blocks, sizes = blocks_of(examples, settings.validation_block)
-    labels = label_rows(settings.task, examples)
-    sums = np.zeros((len(sizes), labels.shape[1]))
-    np.add.at(sums, blocks, labels)
-    by_rarity = np.argsort(-labels.sum(0), kind="stable")  # lexsort's first criterion is its last key
-    order = np.lexsort((generator.random(len(sizes)), *(sums / sizes[:, None]).T[by_rarity]))
-    holds = sums > 0  # (B, C): whether a block has examples of a class
-    order = order[~holds[order][:, holds.sum(0) == 1].any(1)]
+    sums = labels_of_blocks(settings.task, examples, blocks)
+    order = by_mean_labels(sums, sizes, generator)
+    by_class = (sums > 0).tocsc()
+    holders = np.split(by_class.indices, by_class.indptr[1:-1])  # for each class the blocks with examples of it
+    order = order[~np.isin(order, [each[0] for each in holders if len(each) == 1])]
     count = round(len(order) * share)
     places = (np.arange(count) + generator.random()) * len(order) / max(1, count)
     drawn = order[places.astype(int)]
-    for in_blocks in holds.T:
-        if in_blocks.any() and not np.delete(in_blocks, drawn).any():
-            drawn = drawn[drawn != drawn[in_blocks[drawn]][0]]
-    if not len(drawn):
+    is_chosen = np.zeros(len(sizes), dtype=bool)
+    is_chosen[drawn] = True
+    for each in holders:
+        if len(each) and is_chosen[each].all():
+            is_chosen[next(block for block in drawn if block in each)] = False
+    if not is_chosen.any():
         size = settings.validation_block
         of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
         raise UserError(
             f"{key}: {share} of {len(examples)} examples{of_size} leaves nothing to measure on; give more examples "
             "or a larger fraction, or 0 for no such part"
         )
-    is_drawn = np.isin(blocks, drawn)
+    is_drawn = is_chosen[blocks]
     asked, got = round(share * len(examples)), int(is_drawn.sum())
     if settings.validation_block == 1 and abs(got - asked) > max(10, asked / 4):
         log_once(
@@ -186,6 +190,27 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
             "together, and some stand here many times. The classes may have other shares there, too"
         )
     return is_drawn
+
+
+def labels_of_blocks(task: str, examples: Examples, blocks: np.ndarray) -> "csr_matrix":
+    """How many labels of each class each block has, (B, C), or the sum of its numbers, (B, 1)."""
+    from scipy.sparse import csr_matrix
+
+    rows, classes, counts = label_counts(task, examples)
+    sums = csr_matrix((counts, (blocks[rows], classes)), shape=(blocks.max() + 1, len(examples.classes)))
+    sums.sum_duplicates()
+    return sums
+
+
+def by_mean_labels(sums: "csr_matrix", sizes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """The numbers of the blocks, (B,), in the order of their mean labels, the rarest class first."""
+    rarity = np.argsort(np.argsort(-np.asarray(sums.sum(0)).ravel(), kind="stable"))
+    shares = sums.data / np.repeat(sizes, np.diff(sums.indptr))
+    entries = list(zip(rarity[sums.indices].tolist(), shares.tolist(), strict=True))
+    ends = pairwise(sums.indptr.tolist())
+    means = [sorted(entries[start:end], reverse=True) for start, end in ends]  # none for a class that a block lacks
+    at_random = generator.random(len(sizes))
+    return np.array(sorted(range(len(sizes)), key=lambda block: (means[block], at_random[block])), dtype=np.int64)
 
 
 def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -207,21 +232,29 @@ def blocks_in_files(examples: Examples, size: int) -> np.ndarray:
     return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def label_rows(task: str, examples: Examples) -> np.ndarray:
-    """How many labels of each class an example has, (N, C); in a regression the number itself, (N, 1)."""
+def label_counts(task: str, examples: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers of examples, of classes, and how many such labels there are, in no more entries than there are labels.
+
+    In a regression the class is 0, and the number itself stands for the count.
+    """
+    numbers = np.arange(len(examples))
     if task == "tokens":
-        return np.stack([np.bincount(tags, minlength=len(examples.classes)) for tags in examples.labels])
+        tags = np.concatenate(examples.labels)
+        return np.repeat(numbers, list(map(len, examples.labels))), tags, np.ones(len(tags))
     if task == "classification":
-        return np.eye(len(examples.classes))[examples.labels]
-    return examples.labels.reshape(len(examples), -1)
+        return numbers, examples.labels, np.ones(len(examples))
+    if task == "multi_label":
+        rows, classes = np.nonzero(examples.labels)
+        return rows, classes, np.ones(len(rows))
+    return numbers, np.zeros_like(numbers), examples.labels
 
 
 def balance(task: str, examples: Examples) -> str:
     """The number of examples, and of the labels of each class, or the mean label: "1,250 (no: 625, yes: 625)"."""
-    labels = label_rows(task, examples)
     if task == "regression":
-        return f"{len(examples):,} (mean {labels.mean():.3g})"
-    counts = Counter(dict(zip(examples.classes, labels.sum(0).astype(int), strict=True)))
+        return f"{len(examples):,} (mean {np.mean(examples.labels):.3g})"
+    numbers = np.bincount(label_counts(task, examples)[1], minlength=len(examples.classes))
+    counts = Counter(dict(zip(examples.classes, numbers.tolist(), strict=True)))
     shown = [f"{name}: {count:,}" for name, count in counts.most_common(MOST_SHOWN)]
     further = [f"{count:,} more classes"] if (count := len(+counts) - MOST_SHOWN) > 0 else []
     return f"{len(examples):,} ({', '.join(shown + further)})"
@@ -231,7 +264,7 @@ def lone_labels(task: str, examples: Examples) -> str | None:
     """A warning that names classes with one example: often a misspelt label, which nothing else would show."""
     if task not in ("classification", "multi_label"):
         return None
-    counts = label_rows(task, examples).sum(0)
+    counts = np.bincount(label_counts(task, examples)[1], minlength=len(examples.classes))
     alone = [name for name, count in zip(examples.classes, counts, strict=True) if count == 1]
     if not alone:
         return None
