@@ -49,7 +49,7 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     task = classifier.task
     empty_rows: list[int] = []
     is_full = items_of if task.kind == "tokens" else has_text  # words are read as they are, not cleaned
-    if empty := [text for text in texts if not is_full(text)]:
+    if empty := [text for text in texts or () if not is_full(text)]:
         raise UserError(f"TEXT {empty[0]!r} has no text in it")
     given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs), empty_rows, is_full)
     first = next(given, None)
