@@ -116,7 +116,10 @@ def a_recipe_and_fractions(
 def a_model_and_texts(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any text classifier.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Default: the lines of standard input.")
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT", help="Default: the lines of standard input. Two texts of a pair have a tab between them."
+        ),
     ] = None,
     file: Annotated[str | None, typer.Option(help="Texts: one per line, or CSV, TSV, JSON lines, Parquet.")] = None,
     as_json: Annotated[

@@ -152,13 +152,19 @@ def refuse_unknown_model(name: str, place: str) -> None:
 
     Messages begin with `place`.
     """
+    if (Path(name) / "state.json").is_file():
+        raise UserError(f"{place}: {name} is a checkpoint; write its model to a folder with `bertpre export RUN_DIR`")
     if Path(name).is_dir():
         return
     if Path(name).is_file():
         raise UserError(f"{place}: {name!r} is a file; give the folder of a model or a Hub id (owner/name)")
     run, part = Path(name).parent, Path(name).name
     if (run / "recipe.yaml").is_file():
-        raise UserError(f"{place}: the run directory {run} has no {part}; finish its earlier stages with `bertpre run`")
+        has_checkpoints = part == "model" and (run / "checkpoints").is_dir()
+        export = f", or write the model of its last checkpoint with `bertpre export {run}`" if has_checkpoints else ""
+        raise UserError(
+            f"{place}: the run directory {run} has no {part}; finish its earlier stages with `bertpre run`{export}"
+        )
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

@@ -12,10 +12,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from bertpre.console import is_first_process
+from bertpre.console import is_first_process, program
 from bertpre.errors import UserError, first_line, reason
-from bertpre.files import FolderInUse, file_checksum, locked, make_folder, write_text
-from bertpre.recipe import Recipe, differences, free_keys, load_recipe, stored_recipe, to_yaml, with_absolute_paths
+from bertpre.files import FolderInUse, file_checksum, locked, make_folder, refuse_unknown_model, write_text
+from bertpre.recipe import (
+    Recipe,
+    differences,
+    flatten,
+    free_keys,
+    load_recipe,
+    stored_recipe,
+    to_yaml,
+    with_absolute_paths,
+)
 
 ARTEFACTS = {
     "prepare": "data", "pretrain": "checkpoints", "finetune": "finetuned", "evaluate": "predictions.parquet",
@@ -115,11 +124,24 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
                 f"training.init={run} tokenizer.path={run} (pretrain its model further)",
             ]
         more = f"; to use what this run has in that one, add {' or '.join(ways)}" if ways else ""
+        kept_values = flatten(stored_recipe(run, True).model_dump())
+        old = ", ".join(f"{key}={kept_values.get(key)}" for key in frozen) if len(frozen) <= 3 else ""
         raise UserError(
             f"output_dir: {run} was started with another recipe, which differs in {', '.join(frozen)}; nothing was "
-            f"changed; restore the old values, or give another folder with output_dir=FOLDER{more}; these recipe keys "
-            f"may change between runs: {', '.join(free_keys())}"
+            f"changed; to use the run's own recipe, give its folder in place of another: `{program()} COMMAND {run}`; "
+            f"else restore the old values{f' ({old})' if old else ''}, or give another folder with output_dir=FOLDER"
+            f"{more}; these recipe keys may change between runs: {', '.join(free_keys())}"
         )
+
+
+def refuse_unknown_starts(recipe: Recipe) -> None:
+    """Raise UserError where a model that training or fine-tuning starts from does not exist."""
+    starts = {"training.init": recipe.training.init}
+    if recipe.finetune is not None and not recipe.finetune.uses_recipe_model:
+        starts["finetune.init"] = recipe.finetune.init
+    for key, source in starts.items():
+        if source is not None and Path(source).absolute() != Path(recipe.output_dir).absolute():
+            refuse_unknown_model(model_of(source), key)
 
 
 def one_at_a_time(stage: Stage[P, T]) -> Stage[P, T]:

@@ -24,7 +24,7 @@ from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, Training, seconds
-from bertpre.run_directory import data_folder
+from bertpre.run_directory import data_folder, refuse_unknown_starts
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
 from bertpre.training.batches import tokens_in
 from bertpre.training.gradient_guard import NonFiniteGradient
@@ -50,6 +50,7 @@ def doctor(recipe: Recipe) -> None:
     if fault:  # it is reported once: the rehearsal does not try again
         without = recipe.training.model_copy(update={"compile": False})
         recipe = recipe.model_copy(update={"training": without})
+    refuse_unknown_starts(recipe)
     if recipe.finetune is not None:
         report("labels", label_lines(recipe))
     if recipe.corpus is None:

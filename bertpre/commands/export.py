@@ -1,15 +1,17 @@
 """`bertpre export`: a run's models as Hugging Face folders that load where bertpre is not installed."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bertpre.errors import UserError, reason
 from bertpre.files import make_folder, new_folder
-from bertpre.hub.folder import results_for
+from bertpre.hub.folder import results_for, save_checkpoints_model
 from bertpre.model.export import export_run, refuse_unknown
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
 from bertpre.run_directory import load_run, read_manifest, refuse_unfinished_classifier
 from bertpre.runtime import quiet_transformers
+from bertpre.training.checkpoint import list_checkpoints, read_state
 
 
 def export(run_dir: str, to: str, output_dir: str | None, only: str | None = None) -> Path:
@@ -18,9 +20,10 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
     `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which contains its own code and needs
     `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
     `RUN_DIR/export-TO` by default, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model
-    is written to the folder itself. `only`, `encoder` or `classifier`, writes one of the two. The folder has a model
-    card, `README.md`, with a picture of the curves. ModernBERT has neither segments nor a head for next sentence
-    prediction: for single texts it is the same model.
+    is written to the folder itself. `only`, `encoder` or `classifier`, writes one of the two. Of a pretraining that has
+    not ended, the model of the newest checkpoint is written. The folder has a model card, `README.md`, with a picture
+    of the curves. ModernBERT has neither segments nor a head for next sentence prediction: for single texts it is the
+    same model.
     Raises UserError for an unknown `to` or `only`, another architecture's format, a run without such a model or with
     one whose fine-tuning began again, and a folder in use.
     """
@@ -31,11 +34,26 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
     if only != "encoder":
         refuse_unfinished_classifier(run)
     quiet_transformers()
-    with new_folder(folder) as written:
-        difference = export_run(run, to, written, only)
-        write_card(written, recipe, results_for(run, only), read_manifest(run), read_metrics(run), folder.name)
+    checkpoint = None if (run / "model").is_dir() or only == "classifier" else last_checkpoint(run)
+    step = None if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
+    with new_folder(folder) as written, TemporaryDirectory() as place:
+        source = run
+        if checkpoint is not None:
+            source, only = Path(place), "encoder"
+            save_checkpoints_model(checkpoint, run, source / "model")
+        difference = export_run(source, to, written, only)
+        about = (results_for(run, only), read_manifest(run), read_metrics(run))
+        write_card(written, recipe, *about, folder.name, step=step)
+    if step is not None:
+        print(f"export: the pretraining has not ended; this is its model after step {step}")
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")
     return folder
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The newest checkpoint of a pretraining that is intact; None without one."""
+    newest_first = reversed(list_checkpoints(run / "checkpoints"))
+    return next((checkpoint for checkpoint in newest_first if read_state(checkpoint) is not None), None)
 
 
 def check_writable(folder: Path) -> None:

@@ -1,7 +1,9 @@
 """`bertpre predict`: label texts with a run's classifier, or any other."""
 
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -15,7 +17,7 @@ from bertpre.console import figure_text
 from bertpre.data.cleaning import clean_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
-from bertpre.data.local_files import KNOWN_ENDINGS, ending
+from bertpre.data.local_files import KNOWN_ENDINGS, ending, kind_of
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
@@ -44,6 +46,11 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     """
     if texts and file is not None:
         raise UserError(f"--file {file}: give texts as arguments or a file, not both")
+    if files := [text for text in texts or () if os.path.isfile(text)]:
+        raise UserError(f"TEXT {files[0]!r} is a file; give its texts with --file {shlex.quote(files[0])}")
+    is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
+    if is_typed:
+        print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
     start_accelerator()  # hides the libraries' progress bars
     classifier, settings = load_any_classifier(model)
     task = classifier.task
@@ -59,7 +66,7 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
     has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first[1]))
     waiting = chain([first], given)
-    while part := list(islice(waiting, SLICE)):
+    while part := list(islice(waiting, 1 if is_typed else SLICE)):
         outputs = classifier.predict(as_examples([text for _, text in part], task, has_pairs))
         for (number, text), output in zip(part, outputs, strict=True):
             prediction, shown = named_prediction(task, text, output), in_one_line(text)
@@ -98,6 +105,8 @@ def without_empty(
 def read_texts(file: str | None, settings: Finetune, knows_pairs: bool = True) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs."""
     if file is None or ending(Path(file)) not in KNOWN_ENDINGS or ending(Path(file)) == ".txt":
+        if file is not None and Path(file).is_file() and ending(Path(file)) != ".txt":
+            kind_of(file, "--file")  # refuses what is no text, such as an Excel file
         yield from read_lines(file)
         return
     if not Path(file).exists():
@@ -140,7 +149,10 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
         return Examples(ids, words, None, [np.zeros(len(row), dtype=np.int64) for row in words], task.classes)
     parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
     if has_pairs and (missing := [part for part in parts if len(part) < 2]):
-        raise UserError(f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}")
+        raise UserError(
+            f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}, in bash "
+            "$'first text\\tsecond text'"
+        )
     if has_pairs and (longer := [part for part in parts if len(part) > 2]):
         raise UserError(f"this classifier reads pairs, not {len(longer[0])} texts such as {longer[0]!r}")
     if not has_pairs and (pairs := [part for part in parts if len(part) > 1]):

@@ -18,7 +18,7 @@ from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, locked, refuse_unknown_model, write_text
 from bertpre.recipe import Recipe, Source, flatten
-from bertpre.run_directory import claim, data_folder, is_finished, model_of, write_results
+from bertpre.run_directory import claim, data_folder, is_finished, model_of, refuse_unknown_starts, write_results
 
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
@@ -103,8 +103,12 @@ def refuse_impossible(recipe: Recipe) -> None:
         raise UserError("corpus.near_duplicates: the package rensa is missing; pip install 'bertpre[dedup]'")
     if recipe.prepare.engine == "ray" and find_spec("ray") is None:
         raise UserError("prepare.engine: the package ray is missing; pip install 'bertpre[ray]'")
-    if recipe.training.init is not None:  # now, not after hours of preparing
-        refuse_unknown_model(model_of(recipe.training.init), "training.init")
+    refuse_unknown_starts(recipe)  # now, not after hours of preparing
+    if recipe.training.init is not None and recipe.tokenizer.path is None and recipe.data.path is None:
+        raise UserError(
+            f"training.init: this run would learn a vocabulary that {recipe.training.init} does not know; set "
+            f"tokenizer.path={recipe.training.init}"
+        )
     if recipe.tokenizer.path is not None:
         tokenizer = model_of(recipe.tokenizer.path, "tokenizer")
         refuse_unknown_model(tokenizer, "tokenizer.path")

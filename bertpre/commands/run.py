@@ -13,7 +13,7 @@ from bertpre.finetuning.splits import Labelled
 from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, next_lines, write_report
-from bertpre.run_directory import claim, is_finished
+from bertpre.run_directory import claim, is_finished, refuse_unknown_starts
 
 STAGES: dict[str, Callable[..., object]] = {
     "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
@@ -25,6 +25,7 @@ def run(recipe: Recipe) -> Path:
     """Run every unfinished stage, write the report and push to `hub.repo_id`; returns the run directory."""
     folder, labelled = claim(recipe), Labelled(recipe)
     if recipe.finetune is not None and not is_finished(folder, "finetune"):
+        refuse_unknown_starts(recipe)
         check_labels(labelled)  # a mistake in the labels shows now, not after hours of pretraining
     for name, stage in STAGES.items():
         if recipe.finetune is None if name in ON_LABELS else recipe.corpus is None:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from bertpre.console import duration
 from bertpre.data.vocabulary import usable
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
-from bertpre.recipe.yaml_core import write_yaml
+from bertpre.reporting.report import closing_lines
 from bertpre.run_directory import read_results
 
 # FLOP/s of a GPU's large products in bf16, two thirds to four fifths of the data sheet's, and the share that a training
@@ -34,9 +34,7 @@ def show(recipe: Recipe | None) -> None:
         print_model(recipe)
     results = read_results(Path(recipe.output_dir))
     if results:
-        print(f"\n# results in {recipe.output_dir}/results.json")
-        short = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.6g}"))
-        print(write_yaml(short, default_flow_style=None, width=120))
+        print("\n".join(closing_lines(Path(recipe.output_dir), recipe)))
 
 
 def print_shipped() -> None:

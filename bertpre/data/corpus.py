@@ -218,7 +218,8 @@ def load(
     if path and local.is_dir():
         return load_folder(local, name, split, text_unit, key)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or ending(local) in KNOWN_ENDINGS:
-        raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name)")
+        own = "" if key == "source" else f"; name yours with {path_key(key)}=..."
+        raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name){own}")
     if not is_cached(path):
         try:
             ask_hub(path, path_key(key), "README.md", "dataset")

@@ -21,9 +21,9 @@ MANY_FILES = 20  # so many files are documents rather than shards, and enough of
 
 
 def is_utf16(file: str) -> bool:
-    """Whether a file's beginning has so many NUL characters that it is text in UTF-16 or UTF-32 without their mark."""
+    """Whether a file is text in UTF-16 or UTF-32: by the mark at its beginning, or by many NUL characters there."""
     head = read_head(file)
-    return head.count(b"\0") > 0.1 * len(head)
+    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or head.count(b"\0") > 0.1 * len(head)
 
 
 def read_head(file: str) -> bytes:

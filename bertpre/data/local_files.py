@@ -3,6 +3,7 @@
 import glob
 import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -134,7 +135,8 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     if read and unread:
         kinds = sorted({file.suffix for file in files})
         which = "all files" if len(kinds) == 1 else "those of one ending"
-        pattern = f"{folder}/**/*{unread[0].suffix}{others_in(key, kinds)}"
+        usual = Counter(file.suffix for file in files).most_common(1)[0][0]
+        pattern = f"{folder}/**/*{usual}{others_in(key, kinds)}"
         raise UserError(
             f"{path_key(key)}: {len(unread)} of the {len(files)} files in {folder} belong to no split (e.g. "
             f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
@@ -195,6 +197,8 @@ def kind_of(file: str, key: str) -> str:
     """What a file is: an ending of KNOWN_ENDINGS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
     known = ending(Path(file))
     if known in KNOWN_ENDINGS and known != ".txt":
+        if known != ".parquet" and is_utf16(file):
+            raise UserError(f"{path_key(key)}: {file} is in UTF-16 or UTF-32; save it as UTF-8")
         return known if Path(file).stat().st_size else EMPTY
     if known == ".zip":
         raise UserError(f"{path_key(key)}: {file} is an archive; unpack it, and give a folder or pattern of its files")

@@ -1,5 +1,6 @@
 """Documents for the Python interface: from files, folders, patterns, the Hub and the sample, or from memory."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,7 +39,12 @@ def read_texts(
         return
     refuse_table("source", source)
     for number, row in enumerate(islice(source, limit)):
-        text = row.get(text_column) if isinstance(row, Mapping) else row
+        if isinstance(row, Mapping) and text_column not in row:
+            columns = ", ".join(map(repr, row))
+            raise UserError(f"source: row {number} has no {text_column!r}; name its column with text_column: {columns}")
+        text = row[text_column] if isinstance(row, Mapping) else row
+        if text is None or (isinstance(text, float) and math.isnan(text)):
+            raise UserError(f"source: row {number} has no text; leave such rows out, in pandas with dropna()")
         if not isinstance(text, str):
             raise UserError(f"source: row {number} holds {type(text).__name__}, not text; name the text's column")
         yield text

@@ -116,7 +116,10 @@ class LabelEncoder:
         is_bad = [-1 in row for row in numbers]
         if any(is_bad):
             first = is_bad.index(True)
-            rows.refuse(is_bad, f"{self.outside}: {labels[first][numbers[first].index(-1)]!r}")
+            label = labels[first][numbers[first].index(-1)]
+            is_place = self.label_names is not None and isinstance(as_written(label), int)
+            hint = "; whole numbers are places in finetune.label_names, counted from 0" if is_place else ""
+            rows.refuse(is_bad, f"{self.outside}: {label!r}{hint}")
         return numbers
 
     def numbering(self, indexed_names: list[str] | None) -> Callable[[Any], int]:

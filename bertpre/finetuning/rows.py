@@ -85,7 +85,8 @@ def read_rows(
     labels = written if len(settings.label_columns) > 1 or not with_labels else [label for (label,) in written]
     found = Rows(place, ids, texts, pairs, labels, class_names)
     empty = [not text and not (pairs and pairs[index]) for index, text in enumerate(texts)]
-    found.refuse(empty, "no text in it; leave such examples out")
+    columns_read = " and ".join(repr(each) for each in (settings.text_column, settings.text_pair_column) if each)
+    found.refuse(empty, f"no text in {columns_read}; leave such rows out")
     return found
 
 

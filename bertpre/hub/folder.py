@@ -73,23 +73,27 @@ def write_encoder(
 
 def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to: str | None, license: str) -> None:
     """The same for a checkpoint of the pretraining; the card names its branch. Raises UserError where it is damaged."""
-    recipe = load_run(run)[1]
-    tokenizer = load_tokenizer(run / "tokenizer")
     state = read_state(checkpoint)
     if state is None:
         raise UserError(f"{checkpoint} is damaged: remove it, or leave --checkpoints out")
-    config = read_config(str(run / "model")) if (run / "model").is_dir() else initial_model(recipe, tokenizer).config
-    model, weights = BertPreForPreTraining(config), load_file(checkpoint / FILES[0])
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            value.copy_(weights[name])
     with TemporaryDirectory() as place:
-        save_model(model, tokenizer, Path(place), model.config.max_position_embeddings)
+        save_checkpoints_model(checkpoint, run, Path(place))
         is_last = read_results(run).get("pretrain", {}).get("steps") == state["step"]
         step = None if is_last else state["step"]
         write_encoder(
             Path(place), run, folder, step=step, repo_id=repo_id, license=license, to=to, revision=checkpoint.name
         )
+
+
+def save_checkpoints_model(checkpoint: Path, run: Path, folder: Path) -> None:
+    """Write the model of an intact checkpoint, and the run's tokenizer."""
+    recipe, tokenizer = load_run(run)[1], load_tokenizer(run / "tokenizer")
+    config = read_config(str(run / "model")) if (run / "model").is_dir() else initial_model(recipe, tokenizer).config
+    model, weights = BertPreForPreTraining(config), load_file(checkpoint / FILES[0])
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(weights[name])
+    save_model(model, tokenizer, folder, model.config.max_position_embeddings)
 
 
 def describe(

@@ -1,5 +1,6 @@
 """The model that pretraining starts from: random weights, or those of an existing model."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
@@ -46,10 +47,10 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
         known = load_for_pretraining(model_of(source))
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"training.init: {source!r} cannot be loaded: {first_line(error)}") from None
-    if known.config.vocab_size != len(tokenizer) and not has_padded_vocabulary(known.config, source, tokenizer):
+    if not knows_vocabulary(known.config, source, tokenizer):
         raise UserError(
-            f"training.init: {source} has {known.config.vocab_size:,} tokens, this run's tokenizer {len(tokenizer):,}: "
-            f"prepare with tokenizer.path={source}"
+            f"training.init: {source} has a vocabulary of {known.config.vocab_size:,} tokens, this run another one of "
+            f"{len(tokenizer):,}: prepare with tokenizer.path={source}"
         )
     keys = [key for key in type(recipe.model).model_fields if not key.endswith("dropout_prob")]
     if wrong := [key for key in keys if getattr(known.config, key) != getattr(config, key)]:
@@ -64,11 +65,16 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
     return model
 
 
-def has_padded_vocabulary(config: BertPreConfig, source: str, tokenizer: "PreTrainedTokenizerBase") -> bool:
-    """Whether a model has embeddings for more tokens than its tokenizer, which is the given one, such as 30,528."""
-    if config.vocab_size < len(tokenizer):
-        return False
+def knows_vocabulary(config: BertPreConfig, source: str, tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether a tokenizer is a model's own, or, where none lies beside the model, has as many tokens as it.
+
+    A model may have embeddings for more tokens than its tokenizer, such as 30,528.
+    """
+    place = Path(model_of(source, "tokenizer"))
     try:
-        return tokenizer_fingerprint(load_tokenizer(model_of(source, "tokenizer"))) == tokenizer_fingerprint(tokenizer)
-    except UserError:  # there is none beside it
-        return False
+        if place.is_dir() and not any((place / file).exists() for file in ("tokenizer.json", "vocab.txt")):
+            raise UserError(f"{place} has no tokenizer")  # transformers would make one of the special tokens alone
+        own = load_tokenizer(place)
+    except UserError:
+        return config.vocab_size == len(tokenizer)
+    return config.vocab_size >= len(tokenizer) and tokenizer_fingerprint(own) == tokenizer_fingerprint(tokenizer)

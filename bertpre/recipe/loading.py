@@ -97,8 +97,11 @@ def find_recipe(name: str) -> Path:
     shipped = shipped_recipes()
     if name in shipped:
         return shipped[name]
+    near = difflib.get_close_matches(name, [*shipped, *map(str, Path().glob("*.yaml"))], n=1)
+    hint = f"did you mean {near[0]}? Or " if near else ""
     raise UserError(
-        f"{name}: there is no such recipe; give a file, a run directory or a shipped recipe ({', '.join(shipped)})"
+        f"{name}: there is no such recipe; {hint}give a file, a run directory or a shipped recipe "
+        f"({', '.join(shipped)})"
     )
 
 
@@ -148,7 +151,8 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
     elif isinstance(target, dict):
         target[last] = value
     else:
-        raise UserError(f"{key}: {'.'.join(parents)!r} has no keys")
+        section = ".".join(parents)
+        raise UserError(f"{key}: {section!r} is not a section; if it is a list, write {section}.0.{last}")
 
 
 def default_list(key: str) -> Any:
@@ -172,7 +176,11 @@ def explain(error: ValidationError) -> Iterator[str]:
         )
         if mistake["type"] == "extra_forbidden":
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(Recipe.model_fields)}"
+            hint = f"known keys: {', '.join(Recipe.model_fields)}"
+            if key.startswith("training.") and "epoch" in key:
+                hint = "a pretraining has no epochs: set training.max_steps, training.max_tokens or training.budget"
+            elif near:
+                hint = f"did you mean {near[0].replace('phases.', 'phases.0.')!r}?"
             yield f"unknown key {key!r}; {hint}"
         elif mistake["type"] == "model_type":
             given = repr(mistake["input"])

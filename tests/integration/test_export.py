@@ -1,24 +1,29 @@
 """Exported folders give the logits of the run's models, in a process without bertpre."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedModel
 
 from bertpre.commands.export import export
+from bertpre.commands.pretrain import pretrain
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model import export as model_export
 from bertpre.model import load_model, modeling_bertpre, onnx
+from bertpre.recipe import load_recipe
 from bertpre.run_directory import drop_results, write_manifest
 from tests.forked import COMMAND, run_forked
-from tests.helpers import LIMIT, copy_run, run_process, tree_hash
+from tests.helpers import LIMIT, at_step, copy_run, run_here, run_process, tree_hash
 
 MASKED = "The film was [MASK]."
 TEXTS = ["I loved every minute of it.", "Not once did I feel that the Café's script was clever, and I wanted out."]
@@ -65,6 +70,26 @@ def check_against_run(run: Path, guesses: dict[int, float], classes: list[dict[s
         assert answer == pytest.approx(
             {name: p.item() for name, p in zip(("negative", "positive"), expected, strict=True)}, rel=1e-4
         )
+
+
+def test_a_pretraining_that_was_stopped_exports_its_last_checkpoint(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={run}"])
+    with pytest.raises(SystemExit):
+        pretrain(recipe, at_step(7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    again = [f"output_dir={tmp_path / 'again'}", f"tokenizer.path={run}"]
+    assert run_here("prepare", tiny_run / "recipe.yaml", *again, f"training.init={run}") == 2
+    assert f"or write the model of its last checkpoint with `bertpre export {run}`" in capsys.readouterr().err
+    assert run_here("export", run, "--to", "bert", "--output-dir", tmp_path / "seven") == 0
+    assert "the pretraining has not ended; this is its model after step 7" in capsys.readouterr().out
+    exported = load_file(tmp_path / "seven" / "model.safetensors")
+    weights = load_file(run / "checkpoints" / "step-00000007" / "model.safetensors")
+    name = "bert.embeddings.position_embeddings.weight"
+    assert exported[name].equal(next(each for key, each in weights.items() if "position_embeddings" in key))
+    assert "A checkpoint at step 7" in (tmp_path / "seven" / "README.md").read_text()
+    assert run_here("prepare", tiny_run / "recipe.yaml", *again, f"training.init={tmp_path / 'seven'}") == 0
 
 
 def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:

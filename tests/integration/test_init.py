@@ -1,5 +1,6 @@
 """Pretraining that starts from another model: bertpre's own, a stock BERT, a stock ModernBERT."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> N
     stock_model("bert", len(tokenizer), tie_word_embeddings=False).save_pretrained(tmp_path / "untied")
     mistakes = [
         (tmp_path / "missing", {}, "training.init: there is no folder '.*missing'"),
-        (tmp_path / "larger", {}, "this run's tokenizer .*: prepare with tokenizer.path="),
+        (tmp_path / "larger", {}, "this run another one of .*: prepare with tokenizer.path="),
         (tmp_path / "untied", {}, "cannot be loaded: .*: its decoder has weights of its own"),
         (tmp_path / "stock", {"num_hidden_layers": 3}, "has other sizes: set model.num_hidden_layers=2"),
         (tmp_path / "single", {}, "single knows one segment, and a pair has two: set pairs.kind=none"),
@@ -87,6 +88,23 @@ def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> N
     for source, sizes, message in mistakes:
         with pytest.raises(UserError, match=message):
             initial_model(recipe_of(tiny_run, source, "bert", **sizes), tokenizer)
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(tiny_run: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    stock_model("bert", len(tokenizer)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    initial_model(recipe_of(tiny_run, tmp_path, "bert"), tokenizer)
+    file = tmp_path / "tokenizer.json"
+    backend = json.loads(file.read_text())
+    vocabulary = backend["model"]["vocab"]
+    words = sorted(vocabulary, key=vocabulary.get)[-2:]
+    vocabulary |= dict(zip(words, [vocabulary[word] for word in reversed(words)], strict=True))
+    file.write_text(json.dumps(backend))
+    with pytest.raises(UserError, match="this run another one of .*: prepare with tokenizer.path="):
+        initial_model(recipe_of(tiny_run, tmp_path, "bert"), tokenizer)
+    with pytest.raises(UserError, match="this run would learn a vocabulary that .* does not know; set tokenizer.path="):
+        prepare(load_recipe(str(tiny_run), [f"output_dir={tmp_path / 'run'}", f"training.init={tiny_run}"]))
 
 
 def test_a_vocabulary_that_was_rounded_up_keeps_its_size(tiny_run: Path, tmp_path: Path) -> None:

@@ -81,7 +81,13 @@ def test_texts_from_files_patterns_rows_and_strings(tmp_path: Path) -> None:
     assert list(read_texts(f"{tmp_path}/*.txt", limit=1)) == ["one"]
     assert list(read_texts(tmp_path / "b.csv", text_column="body")) == ["four"]
     assert list(read_texts(["five", {"text": "six"}, "seven"], limit=2)) == ["five", "six"]
-    for source, message in ((["a", 3], "row 1 holds int, not text"), (tmp_path / "c.csv", "source: .*c.csv")):
+    cases = [
+        (["a", 3], "row 1 holds int, not text"),
+        (["a", float("nan")], r"row 1 has no text; leave such rows out, in pandas with dropna\(\)"),
+        ([{"body": "a", "n": 1}], "row 0 has no 'text'; name its column with text_column: 'body', 'n'"),
+        (tmp_path / "c.csv", "source: .*c.csv"),
+    ]
+    for source, message in cases:
         with pytest.raises(bertpre.UserError, match=message):
             list(read_texts(source))  # type: ignore[arg-type]
     with pytest.raises(bertpre.UserError, match="^split: .*a.txt is a single file"):

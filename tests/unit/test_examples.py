@@ -416,6 +416,7 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
         ({}, [0, -1, -1], "there is a label -1, which marks a hidden label on the Hub"),
         ({}, [0, -1, -1], 'name all classes: \'finetune.label_names=["-1", "0"]\''),
         ({"label_names": ["a", "b"]}, [0, 1, 2], "row 3 of train has a label outside the classes (a, b): 2"),
+        ({"label_names": ["a", "b"]}, [0, 1, 2], "; whole numbers are places in finetune.label_names, counted from 0"),
         ({"label_names": ["a", "b"]}, ["a", "c", "c"], "2 rows (the first is row 2 of train) have a label outside"),
         ({}, [0.5, 1.0, 0.0], "numbers with fractions are for finetune.task=regression"),
         ({}, [1, 1, 1], "has one class only (1)"),
@@ -447,7 +448,7 @@ def test_unusable_labels_are_refused(options: dict[str, Any], labels: list[Any],
 def test_unusable_texts_are_refused(tmp_path: Path) -> None:
     rows = [{"text": text, "label": number} for number, text in enumerate(["a", " ", None])]
     path = write_rows(tmp_path / "a.jsonl", rows)
-    with pytest.raises(UserError, match=r"2 rows \(the first is row 2 of train\) have no text in it"):
+    with pytest.raises(UserError, match=r"2 rows \(the first is row 2 of train\) have no text in 'text'"):
         read_examples(Finetune(path=path), "train")
     with pytest.raises(UserError, match="finetune.label_column: .* has no column 'stars'; its columns are text, label"):
         read_examples(Finetune(path=path, label_column="stars"), "train")
