@@ -153,7 +153,9 @@ def refuse_unknown_model(name: str, place: str) -> None:
     Messages begin with `place`.
     """
     if (Path(name) / "state.json").is_file():
-        raise UserError(f"{place}: {name} is a checkpoint; write its model to a folder with `bertpre export RUN_DIR`")
+        raise UserError(
+            f"{place}: {name} is a checkpoint; write its model to a folder with `bertpre export RUN_DIR --to bertpre`"
+        )
     if Path(name).is_dir():
         return
     if Path(name).is_file():
@@ -161,7 +163,8 @@ def refuse_unknown_model(name: str, place: str) -> None:
     run, part = Path(name).parent, Path(name).name
     if (run / "recipe.yaml").is_file():
         has_checkpoints = part == "model" and (run / "checkpoints").is_dir()
-        export = f", or write the model of its last checkpoint with `bertpre export {run}`" if has_checkpoints else ""
+        command = f"bertpre export {run} --to bertpre"
+        export = f", or write the model of its last checkpoint with `{command}`" if has_checkpoints else ""
         raise UserError(
             f"{place}: the run directory {run} has no {part}; finish its earlier stages with `bertpre run`{export}"
         )

@@ -252,7 +252,7 @@ CASES = {
     "predict bad-tokenizer hi": "bad-tokenizer/finetuned",
     "predict bad-recipe hi": "bad-recipe/recipe.yaml",
     "predict run ''": "TEXT '' has no text in it",
-    "predict run a.csv": "TEXT 'a.csv' is a file; give its texts with --file a.csv",
+    "predict run tiny.yaml": "TEXT 'tiny.yaml' is a file; give its texts with --file tiny.yaml",
     f"run {TINY} finetune.init=none": "finetune.init: there is no folder 'none'",
     "prepare quickstrat": "there is no such recipe; did you mean quickstart?",
     "pretrain tiny.yaml training.epochs=3": "a pretraining has no epochs: set training.max_steps",

@@ -197,7 +197,7 @@ def test_show_prints_a_recipe_and_the_figures_so_far(piecewise: Path, capsys: py
     recipe = load_recipe(str(piecewise / "recipe.yaml"))
     assert yaml.safe_load(out.split("\n# ")[0]) == recipe.model_dump(mode="json")
     assert "# parameters: " in out
-    assert "unigram_entropy: " in out
+    assert "unigram entropy " in out and "  Test accuracy " in out
     figures = []
     for size in (4096, 4100):  # learned vocabularies are multiples of 64
         assert run_here("show", "quickstart", f"tokenizer.vocab_size={size}") == 0

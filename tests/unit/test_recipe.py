@@ -50,7 +50,7 @@ def test_a_recipe_needs_only_a_few_keys(tmp_path: Path) -> None:
         ("pairs.short_seq_probability=0.2", "pairs.short_seq_probability", "pairs.short_seq_prob"),
         ("model.hiden_size=32", "model.hiden_size", "model.hidden_size"),
         ("training.max_step=9", "training.max_step", "training.max_steps"),
-        ("training.phases.0.max_lenght=64", "training.phases.0.max_lenght", "training.phases.max_length"),
+        ("training.phases.0.max_lenght=64", "training.phases.0.max_lenght", "training.phases.0.max_length"),
         ("checkpoint.evry=5", "checkpoint.evry", "checkpoint.every"),
         ("finetune.epoch=1", "finetune.epoch", "finetune.epochs"),
         ("evaluate.splitt=test", "evaluate.splitt", "evaluate.split"),
