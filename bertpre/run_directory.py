@@ -135,8 +135,8 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
 
 
 def refuse_unknown_starts(recipe: Recipe) -> None:
-    """Raise UserError where a model that training or fine-tuning starts from does not exist."""
-    starts = {"training.init": recipe.training.init}
+    """Raise UserError where a model that a stage has yet to start from, pretraining or fine-tuning, does not exist."""
+    starts = {} if is_finished(Path(recipe.output_dir), "pretrain") else {"training.init": recipe.training.init}
     if recipe.finetune is not None and not recipe.finetune.uses_recipe_model:
         starts["finetune.init"] = recipe.finetune.init
     for key, source in starts.items():

@@ -21,7 +21,7 @@ from bertpre.errors import UserError
 from bertpre.model import export as model_export
 from bertpre.model import load_model, modeling_bertpre, onnx
 from bertpre.recipe import load_recipe
-from bertpre.run_directory import drop_results, write_manifest
+from bertpre.run_directory import drop_results, refuse_unknown_starts, write_manifest
 from tests.forked import COMMAND, run_forked
 from tests.helpers import LIMIT, at_step, copy_run, run_here, run_process, tree_hash
 
@@ -90,6 +90,8 @@ def test_a_pretraining_that_was_stopped_exports_its_last_checkpoint(
     assert "A checkpoint at step 7" in (tmp_path / "seven" / "README.md").read_text()
     for stage in ("prepare", "pretrain"):
         assert run_here(stage, tiny_run / "recipe.yaml", *again, f"training.init={tmp_path / 'seven'}") == 0
+    shutil.rmtree(tmp_path / "seven")
+    refuse_unknown_starts(load_recipe(str(tmp_path / "again")))  # it is needed no more
 
 
 def test_bert_loads_without_bertpre(tiny_run: Path, tmp_path: Path) -> None:
