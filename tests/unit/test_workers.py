@@ -31,3 +31,4 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path) -> None:  # noqa: AN
         time.sleep(2)  # for both to have begun their calls
         parent.send_signal(signal.SIGKILL)
     wait_until(lambda: all(map(has_ended, workers)))
+    assert len(workers) == 2
