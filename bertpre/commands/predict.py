@@ -105,8 +105,6 @@ def without_empty(
 def read_texts(file: str | None, settings: Finetune, knows_pairs: bool = True) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs."""
     if file is None or ending(Path(file)) not in KNOWN_ENDINGS or ending(Path(file)) == ".txt":
-        if file is not None and Path(file).is_file() and ending(Path(file)) != ".txt":
-            kind_of(file, "--file")  # refuses what is no text, such as an Excel file
         yield from read_lines(file)
         return
     if not Path(file).exists():
@@ -135,9 +133,11 @@ def read_lines(file: str | None) -> Iterator[str]:
     """The lines of a file, or of standard input."""
     place = "standard input" if file is None else f"--file: {file}"
     try:
+        if file is not None and Path(file).is_file() and ending(Path(file)) != ".txt":
+            kind_of(file, "--file")  # refuses what is no text, such as an Excel file
         with nullcontext(sys.stdin or ()) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
             yield from (line.removeprefix("\ufeff").rstrip("\n") for line in stream)
-    except (OSError, UnicodeDecodeError, *DAMAGED) as error:
+    except (OSError, ValueError, *DAMAGED) as error:
         raise UserError(f"{place} cannot be read as text: {unreadable(error)}") from None
 
 
