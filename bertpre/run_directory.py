@@ -6,6 +6,7 @@ A run can be used from any directory, and moved: the recipe in it has absolute p
 import functools
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -125,7 +126,8 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
             ]
         more = f"; to use what this run has in that one, add {' or '.join(ways)}" if ways else ""
         kept_values = flatten(stored_recipe(run, True).model_dump())
-        old = ", ".join(f"{key}={kept_values.get(key)}" for key in frozen) if len(frozen) <= 3 else ""
+        few = len(frozen) <= 3 and all(key in kept_values for key in frozen)
+        old = " ".join(as_override(key, kept_values[key]) for key in frozen) if few else ""
         raise UserError(
             f"output_dir: {run} was started with another recipe, which differs in {', '.join(frozen)}; nothing was "
             f"changed; to use the run's own recipe, give its folder in place of another: `{program()} COMMAND {run}`; "
@@ -134,13 +136,20 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
         )
 
 
+def as_override(key: str, value: Any) -> str:
+    """A key and its value as a shell takes them: JSON is YAML too."""
+    return shlex.quote(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+
+
 def refuse_unknown_starts(recipe: Recipe) -> None:
     """Raise UserError where a model that a stage has yet to start from, pretraining or fine-tuning, does not exist."""
-    starts = {} if is_finished(Path(recipe.output_dir), "pretrain") else {"training.init": recipe.training.init}
+    run, starts = os.path.abspath(recipe.output_dir), dict[str, str | None]()
+    if recipe.corpus is not None and not is_finished(Path(run), "pretrain"):
+        starts["training.init"] = recipe.training.init
     if recipe.finetune is not None and not recipe.finetune.uses_recipe_model:
         starts["finetune.init"] = recipe.finetune.init
     for key, source in starts.items():
-        if source is not None and Path(source).absolute() != Path(recipe.output_dir).absolute():
+        if source is not None and os.path.abspath(source) not in (run, os.path.join(run, "model")):
             refuse_unknown_model(model_of(source), key)
 
 

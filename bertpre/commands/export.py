@@ -34,7 +34,8 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
     if only != "encoder":
         refuse_unfinished_classifier(run)
     quiet_transformers()
-    checkpoint = None if (run / "model").is_dir() or only == "classifier" else last_checkpoint(run)
+    has_wanted = (run / "model").is_dir() or (only != "encoder" and (run / "finetuned").is_dir())
+    checkpoint = None if has_wanted or only == "classifier" else last_checkpoint(run)
     step = None if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
     with new_folder(folder) as written, TemporaryDirectory() as place:
         source = run
@@ -45,7 +46,7 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
         about = (results_for(run, only), read_manifest(run), read_metrics(run))
         write_card(written, recipe, *about, folder.name, step=step)
     if step is not None:
-        print(f"export: the pretraining has not ended; this is its model after step {step}")
+        print(f"export: {run} has no model of a whole pretraining; this is the one of its checkpoint after step {step}")
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")
     return folder
 

@@ -17,7 +17,8 @@ from bertpre.console import figure_text
 from bertpre.data.cleaning import clean_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
-from bertpre.data.local_files import KNOWN_ENDINGS, ending, kind_of
+from bertpre.data.formats import is_utf16, read_head
+from bertpre.data.local_files import KNOWN_ENDINGS, ending
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
@@ -133,12 +134,16 @@ def read_lines(file: str | None) -> Iterator[str]:
     """The lines of a file, or of standard input."""
     place = "standard input" if file is None else f"--file: {file}"
     try:
-        if file is not None and Path(file).is_file() and ending(Path(file)) != ".txt":
-            kind_of(file, "--file")  # refuses what is no text, such as an Excel file
+        if file is not None and Path(file).is_file():
+            if read_head(file).startswith(b"PK\x03\x04"):  # one .zip is read as what is in it
+                raise UserError(f"{place} is an archive or an Excel file; save it as CSV or text")
+            if is_utf16(file):
+                raise UserError(f"{place} is in UTF-16 or UTF-32; save it as UTF-8")
         with nullcontext(sys.stdin or ()) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
             yield from (line.removeprefix("\ufeff").rstrip("\n") for line in stream)
     except (OSError, ValueError, *DAMAGED) as error:
-        raise UserError(f"{place} cannot be read as text: {unreadable(error)}") from None
+        reason = unreadable(error).removeprefix(f"{file}: ")
+        raise UserError(f"{place} cannot be read as text: {reason}") from None
 
 
 def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:

@@ -106,8 +106,8 @@ def refuse_impossible(recipe: Recipe) -> None:
     refuse_unknown_starts(recipe)  # now, not after hours of preparing
     if recipe.training.init is not None and recipe.tokenizer.path is None and recipe.data.path is None:
         raise UserError(
-            f"training.init: this run would learn a vocabulary that {recipe.training.init} does not know; set "
-            f"tokenizer.path={recipe.training.init}"
+            f"training.init: this run would learn a vocabulary of its own; set tokenizer.path={recipe.training.init}, "
+            "or to where that model's tokenizer is"
         )
     if recipe.tokenizer.path is not None:
         tokenizer = model_of(recipe.tokenizer.path, "tokenizer")

@@ -11,8 +11,9 @@ from pydantic.fields import FieldInfo
 from bertpre.console import duration
 from bertpre.data.vocabulary import usable
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
+from bertpre.recipe.yaml_core import write_yaml
 from bertpre.reporting.report import closing_lines
-from bertpre.run_directory import read_results
+from bertpre.run_directory import ARTEFACTS, read_results
 
 # FLOP/s of a GPU's large products in bf16, two thirds to four fifths of the data sheet's, and the share that a training
 # reaches: an estimate until it is measured.
@@ -33,8 +34,12 @@ def show(recipe: Recipe | None) -> None:
     if recipe.corpus is not None:
         print_model(recipe)
     results = read_results(Path(recipe.output_dir))
-    if results:
+    if results.keys() & ARTEFACTS.keys():
         print("\n".join(closing_lines(Path(recipe.output_dir), recipe)))
+    elif results:  # of a suite
+        print(f"\n# results in {recipe.output_dir}/results.json")
+        short = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.6g}"))
+        print(write_yaml(short, default_flow_style=None, width=120))
 
 
 def print_shipped() -> None:

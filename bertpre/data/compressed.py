@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 ZST_WINDOW = 1 << 31  # bytes; the largest that `zstd --long` writes
-BLOCK = 1 << 16  # compressed bytes that are read at once
+BLOCK, MOST = 1 << 13, 1 << 20  # compressed bytes that are read at once, and bytes that a decoder then gives at most
 
 
 class Decoder(Protocol):
@@ -24,9 +24,38 @@ class Decoder(Protocol):
     def eof(self) -> bool: ...
 
     @property
+    def needs_input(self) -> bool: ...
+
+    @property
     def unused_data(self) -> bytes: ...
 
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class ZstStream:
+    """A frame of a .zst file as a Decoder, which cannot hold output back."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self.error = zstandard.ZstdError
+        self.frame = zstandard.ZstdDecompressor(max_window_size=ZST_WINDOW).decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        return self.frame.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self.frame.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        try:
+            return self.frame.decompress(data)
+        except self.error as error:
+            raise OSError("Invalid data stream") from error
 
 
 class Streams(io.RawIOBase):
@@ -46,8 +75,9 @@ class Streams(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         while not self.decoded:
-            block = self.encoded or self.file.read(BLOCK)
-            if not block:
+            holds_output = self.decoder is not None and not self.decoder.needs_input
+            block = b"" if holds_output else self.encoded or self.file.read(BLOCK)
+            if not block and not holds_output:
                 if self.decoder is not None:
                     raise EOFError("Compressed file ended before the end-of-stream marker was reached")
                 return 0
@@ -62,12 +92,7 @@ class Streams(io.RawIOBase):
             self.encoded = b""
             return
         decoder = self.decoder or self.new_decoder()
-        try:
-            self.decoded = memoryview(decoder.decompress(block))
-        except (OSError, lzma.LZMAError):
-            raise
-        except Exception as error:  # ZstdError has no other base
-            raise OSError("Invalid data stream") from error
+        self.decoded = memoryview(decoder.decompress(block, MOST))
         self.encoded, self.decoder = decoder.unused_data, None if decoder.eof else decoder
 
     def close(self) -> None:
@@ -78,9 +103,7 @@ class Streams(io.RawIOBase):
 def decoder_of(ending: str) -> Callable[[], Decoder] | None:
     """What makes decoders for files of an ending whose other readers may lose data; None for others."""
     if ending == ".zst" and importlib.util.find_spec("zstandard") is not None:
-        import zstandard
-
-        return zstandard.ZstdDecompressor(max_window_size=ZST_WINDOW).decompressobj
+        return ZstStream
     return {".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor}.get(ending)
 
 
@@ -92,7 +115,7 @@ def open_file(file: str, mode: str, **options: Any) -> AbstractContextManager[IO
 
         return LocalFileSystem().open(file, mode, compression="infer", **options)
     compressed = Path(file).open("rb")  # noqa: SIM115 - closed with the stream
-    stream = io.BufferedReader(Streams(compressed, new_decoder), BLOCK)
+    stream = io.BufferedReader(Streams(compressed, new_decoder))
     return stream if "b" in mode else io.TextIOWrapper(stream, **options)
 
 

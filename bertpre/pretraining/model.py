@@ -1,11 +1,10 @@
 """The model that pretraining starts from: random weights, or those of an existing model."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
+from bertpre.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import UserError, first_line
 from bertpre.files import refuse_unknown_model
 from bertpre.model.configuration_bertpre import BertPreConfig
@@ -70,11 +69,10 @@ def knows_vocabulary(config: BertPreConfig, source: str, tokenizer: "PreTrainedT
 
     A model may have embeddings for more tokens than its tokenizer, such as 30,528.
     """
-    place = Path(model_of(source, "tokenizer"))
     try:
-        if place.is_dir() and not any((place / file).exists() for file in ("tokenizer.json", "vocab.txt")):
-            raise UserError(f"{place} has no tokenizer")  # transformers would make one of the special tokens alone
-        own = load_tokenizer(place)
+        own = load_tokenizer(model_of(source, "tokenizer"))
     except UserError:
+        own = None
+    if own is None or len(own) <= len(SPECIAL_TOKENS):  # which is what transformers makes where there is none
         return config.vocab_size == len(tokenizer)
     return config.vocab_size >= len(tokenizer) and tokenizer_fingerprint(own) == tokenizer_fingerprint(tokenizer)

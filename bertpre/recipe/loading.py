@@ -152,6 +152,8 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
         target[last] = value
     else:
         section = ".".join(parents)
+        if isinstance(target, list) and last.isdigit():
+            raise UserError(f"{key}: {section!r} has {len(target)} entries, counted from 0; give the whole list")
         raise UserError(f"{key}: {section!r} is not a section; if it is a list, write {section}.0.{last}")
 
 
@@ -180,7 +182,8 @@ def explain(error: ValidationError) -> Iterator[str]:
             if key.startswith("training.") and "epoch" in key:
                 hint = "a pretraining has no epochs: set training.max_steps, training.max_tokens or training.budget"
             elif near:
-                hint = f"did you mean {near[0].replace('phases.', 'phases.0.')!r}?"
+                number = next(iter(re.findall(r"phases\.(\d+)", key)), "0")
+                hint = f"did you mean {near[0].replace('phases.', f'phases.{number}.')!r}?"
             yield f"unknown key {key!r}; {hint}"
         elif mistake["type"] == "model_type":
             given = repr(mistake["input"])

@@ -190,8 +190,10 @@ def test_sigterms_to_all_processes_and_their_launcher_save(launcher: str, tiny_r
     script.write_text(LONG_STEP)
 
     def signal_and_go_on(launched: subprocess.Popen[str]) -> None:
-        terminate_twice(launched)
-        script.with_suffix(".go").touch()
+        try:
+            terminate_twice(launched)
+        finally:
+            script.with_suffix(".go").touch()
 
     _, said = signalled_after_step_3(["-m", *LAUNCHERS[launcher], str(script)], tiny_run, target, signal_and_go_on)
     assert said.count("stopped by a signal after step 3 (saved)") == 1

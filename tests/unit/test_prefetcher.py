@@ -7,7 +7,7 @@ import torch
 
 from bertpre.data.sampler import Position
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
-from tests.helpers import wait_until
+from tests.helpers import LIMIT, wait_until
 from tests.toys import ToyObjective
 
 
@@ -73,17 +73,23 @@ def test_an_error_is_raised_where_its_batch_is_wanted() -> None:
 
 
 def test_no_batch_is_made_after_the_end() -> None:
-    made, others = [], set(threading.enumerate())  # of other tests in this process
+    made, all_are_asked_for, others = (
+        [],
+        threading.Event(),
+        set(threading.enumerate()),
+    )  # of other tests in this process
 
     def source(position: Position, progress: float) -> StepBatch:
         made.append(progress)
-        wait_until(batches.pending[-1].cancelled)  # at the end, the ones that wait
+        assert all_are_asked_for.wait(LIMIT)
+        wait_until(batches.pending[-1].cancelled)  # which the end does to those that wait
         return StepBatch([], position)
 
     with at_once(source) as batches:
         batches.begin(Position(), 0.0)
         for _ in range(5):
             batches.prefetch(0.5)
+        all_are_asked_for.set()
         wait_until(lambda: made)
     assert made == [0.0]
     assert [each for each in threading.enumerate() if "ThreadPool" in each.name and each not in others] == []

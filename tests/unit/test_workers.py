@@ -26,6 +26,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path) -> None:  # noqa: AN
     with subprocess.Popen([sys.executable, tmp_path / "main.py"], stdout=subprocess.PIPE) as parent:
         process, workers = psutil.Process(parent.pid), []
         while len(workers) < 2:
+            assert parent.poll() is None
             workers = [child for child in process.children() if "spawn_main" in " ".join(child.cmdline())]
             time.sleep(0.1)
         time.sleep(2)  # for both to have begun their calls
