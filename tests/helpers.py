@@ -146,9 +146,9 @@ def free_port() -> int:
             return port
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Return when the condition holds; raises TimeoutError after LIMIT seconds."""
-    deadline = time.monotonic() + LIMIT
+def wait_until(condition: Callable[[], object], seconds: float = LIMIT) -> None:
+    """Return when the condition holds; raises TimeoutError where that takes too long."""
+    deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError

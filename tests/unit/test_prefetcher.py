@@ -1,6 +1,7 @@
 """The thread that prepares batches."""
 
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
@@ -73,16 +74,14 @@ def test_an_error_is_raised_where_its_batch_is_wanted() -> None:
 
 
 def test_no_batch_is_made_after_the_end() -> None:
-    made, all_are_asked_for, others = (
-        [],
-        threading.Event(),
-        set(threading.enumerate()),
-    )  # of other tests in this process
+    made, all_are_asked_for = [], threading.Event()
+    others = set(threading.enumerate())  # of other tests in this process
 
     def source(position: Position, progress: float) -> StepBatch:
         made.append(progress)
         assert all_are_asked_for.wait(LIMIT)
-        wait_until(batches.pending[-1].cancelled)  # which the end does to those that wait
+        with suppress(TimeoutError):  # then the next one is made too
+            wait_until(batches.pending[-1].cancelled, seconds=60)  # which the end does to those that wait
         return StepBatch([], position)
 
     with at_once(source) as batches:
