@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 from bertpre.errors import UserError, reason
 from bertpre.files import make_folder, new_folder
-from bertpre.hub.folder import results_for, save_checkpoints_model
+from bertpre.hub.folder import results_for, save_checkpoint_model
 from bertpre.model.export import export_run, refuse_unknown
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
@@ -41,7 +41,7 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
         source = run
         if checkpoint is not None:
             source, only = Path(place), "encoder"
-            save_checkpoints_model(checkpoint, run, source / "model")
+            save_checkpoint_model(checkpoint, run, source / "model")
         difference = export_run(source, to, written, only)
         about = (results_for(run, only), read_manifest(run), read_metrics(run))
         write_card(written, recipe, *about, folder.name, step=step)

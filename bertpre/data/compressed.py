@@ -61,8 +61,8 @@ class ZstStream:
 class Streams(io.RawIOBase):
     """The content of a compressed file of one or more streams.
 
-    Python's readers of .xz and .bz2 end without a word at a second stream that is damaged, and those of .zst where a
-    file is cut off; this one raises EOFError, LZMAError or OSError.
+    Python's readers of .xz and .bz2 end silently at a second stream that is damaged, and those of .zst where a file is
+    cut off; this one raises EOFError, LZMAError or OSError.
     """
 
     def __init__(self, file: IO[bytes], new_decoder: Callable[[], Decoder]) -> None:

@@ -77,7 +77,7 @@ def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to
     if state is None:
         raise UserError(f"{checkpoint} is damaged: remove it, or leave --checkpoints out")
     with TemporaryDirectory() as place:
-        save_checkpoints_model(checkpoint, run, Path(place))
+        save_checkpoint_model(checkpoint, run, Path(place))
         is_last = read_results(run).get("pretrain", {}).get("steps") == state["step"]
         step = None if is_last else state["step"]
         write_encoder(
@@ -85,8 +85,8 @@ def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to
         )
 
 
-def save_checkpoints_model(checkpoint: Path, run: Path, folder: Path) -> None:
-    """Write the model of an intact checkpoint, and the run's tokenizer."""
+def save_checkpoint_model(checkpoint: Path, run: Path, folder: Path) -> None:
+    """Write the model of an intact checkpoint to a folder, with the run's tokenizer."""
     recipe, tokenizer = load_run(run)[1], load_tokenizer(run / "tokenizer")
     config = read_config(str(run / "model")) if (run / "model").is_dir() else initial_model(recipe, tokenizer).config
     model, weights = BertPreForPreTraining(config), load_file(checkpoint / FILES[0])

@@ -96,7 +96,7 @@ def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> 
 def test_all_streams_of_a_compressed_file_are_read(
     ending: str, compress: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    """Python's own readers end without a word at a second stream that is damaged."""
+    """Python's own readers end silently at a second stream that is damaged."""
     texts = [f"Document {number}." for number in range(20_000)]
     one, two = (compress("".join(f"{text}\n" for text in part).encode()) for part in (texts[:9999], texts[9999:]))
     file = tmp_path / f"corpus.txt{ending.upper()}"

@@ -424,7 +424,7 @@ def test_a_model_without_layers_is_compiled_as_a_whole() -> None:
 
 
 class FakeTime:
-    """The module `time` with a clock that stands still, but for a microsecond at each look, until it is told to go."""
+    """The module `time` with a clock that only `pass_by` moves, but for a microsecond at each reading."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
