@@ -1,6 +1,6 @@
 """What virtual adversarial training on unlabelled texts gains over labelled texts alone, without pseudo-labels.
 
-python benchmarks/virtual_adversarial.py RUN OUT.npz [MOVED] [EPOCHS] [SEED]     (default: 0.015, 2, 0; labels alone: 0, 1)
+python benchmarks/virtual_adversarial.py RUN OUT.npz [MOVED] [EPOCHS] [SEED]     (default: 0.015 2 0; labels alone: 0 1)
 
 RUN is a pretrained run of imdb-mini-cpu. Its labelled texts are cut to 128 tokens; 15 % of them are for validation, and
 are read at 256 and at 512 tokens, with the last weights and with their running mean. From step 101 on each step has as
@@ -107,12 +107,8 @@ def main(run: str, out: str, moved: float, epochs: int, seed: int) -> None:
         for optimizer in optimizers:
             optimizer.zero_grad()
         mean.update(step)
-    found: dict[str, object] = {
-        "moved": moved,
-        "epochs": epochs,
-        "seed": seed,
-        "seconds": round(time.perf_counter() - start),
-    }
+    found: dict[str, object] = {"moved": moved, "epochs": epochs, "seed": seed}
+    found["seconds"] = round(time.perf_counter() - start)
     classifier, saved = Classifier.of(recipe, model.eval(), tokenizer, task), {}
     last = {name: value.detach().clone() for name, value in model.state_dict().items()}
     for name, state in (("last", last), ("mean", mean.state)):
