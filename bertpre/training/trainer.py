@@ -25,7 +25,7 @@ from bertpre.training.optimizer import set_learning_rate
 from bertpre.training.remedies import Remedies
 from bertpre.training.saving import Saver
 from bertpre.training.schedule import Duration
-from bertpre.training.signals import StopRequest, signal_name
+from bertpre.training.signals import StopRequest, exit_status, signal_name
 from bertpre.training.step import Arithmetic, TrainingStep, lacks_memory
 from bertpre.training.step_log import StepLog
 
@@ -86,7 +86,7 @@ class Trainer:
     def train(self) -> dict[str, Any]:
         """Train until the duration ends; returns the last evaluation's metrics.
 
-        Raises SystemExit(0) after saving where SIGTERM or SIGINT arrives. Raises UserError where gradients stay
+        Raises SystemExit after saving where SIGTERM or SIGINT arrives. Raises UserError where gradients stay
         non-finite or memory does not suffice.
         """
         self.clock.start()
@@ -345,13 +345,13 @@ class Trainer:
         self.clock.elapsed = self.clock.now() if has_trained else self.clock.before_resume
 
     def stop(self, received_signal: int) -> None:
-        """Save, say how to resume, and end the process without an error."""
+        """Save, say how to resume, and end the process."""
         self.save()
         name = signal_name(received_signal)
         self.log.output.show(
             f"stopped by {name} after step {self.progress.step} (saved). Run the same command to resume."
         )
-        raise SystemExit(0)
+        raise SystemExit(exit_status(received_signal))
 
     def roll_back(self, error: NonFiniteGradient) -> None:
         """After gradients that stay non-finite: return to the last good checkpoint and leave their steps out.

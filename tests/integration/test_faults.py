@@ -47,11 +47,11 @@ def stopped_after_step_8(run: Path, target: Path, *overrides: str, by: int = sig
     """Pretrain until a signal stops it."""
     with pytest.raises(SystemExit) as end:
         pretrain(recipe_of(run, target, *overrides), at_step(8, lambda: send(by)))
-    assert not end.value.code
+    assert end.value.code == 128 + by
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_saves_and_ends_well_and_the_same_command_resumes(
+def test_a_signal_saves_and_the_same_command_resumes(
     name: str, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
@@ -79,7 +79,7 @@ def test_a_signal_during_the_last_evaluation_loses_nothing(
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
         patch.setattr(Trainer, "evaluate", evaluate_signalled)
         pretrain(recipe_of(tiny_run, target))
-    assert not end.value.code
+    assert end.value.code == 128 + signal.SIGTERM
     assert "stopped by SIGTERM after step 10 (saved)" in capsys.readouterr().out
     assert not (target / "model").exists()
     assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}") == 0
@@ -102,7 +102,7 @@ def test_a_repeated_sigterm_changes_nothing(tiny_run: Path, tmp_path: Path) -> N
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     twice = "step == 8 and [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]"
     done = pretrain_with(twice, tiny_run, target)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert "stopped by SIGTERM after step 8" in done.stdout
     assert (target / "checkpoints" / "step-00000008").is_dir()
 
@@ -136,7 +136,7 @@ def test_run_stops_with_its_stage(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     command = ["-c", "from bertpre.cli import main; main()", "run"]
     status, said = signalled_after_step_3(command, tiny_run, target, subprocess.Popen.terminate)
-    assert status == 0
+    assert status == 128 + signal.SIGTERM
     assert "stopped by SIGTERM" in said
     assert_saved(target)
 

@@ -255,7 +255,7 @@ def test_a_signal_saves_a_fine_tuning(tiny_run: Path, tmp_path: Path, capsys: py
     recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}"])
     with pytest.raises(SystemExit) as ended:
         finetune(recipe, at_step(6, lambda: signal.raise_signal(signal.SIGINT)))
-    assert ended.value.code == 0
+    assert ended.value.code == 128 + signal.SIGINT
     assert "stopped by SIGINT after step 6 (saved). Run the same command to resume." in capsys.readouterr().out
     assert run_here("finetune", target) == 0
     assert "resuming from step 6" in capsys.readouterr().out

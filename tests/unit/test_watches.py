@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from bertpre.pretraining.plateau import PlateauWatch
-from bertpre.training.signals import StopRequest
+from bertpre.training.signals import StopRequest, exit_status
 from bertpre.training.watches import SpikeWatch
 
 LEVEL = 6.128  # of IMDB
@@ -67,3 +67,13 @@ def test_signals_are_noted_and_handlers_put_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
     with StopRequest(active=False):
         assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("name", ["ACCELERATE_MIXED_PRECISION", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_a_stop_ends_with_the_status_of_the_signal_except_under_a_launcher(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    assert exit_status(signal.SIGINT) == 130
+    monkeypatch.setenv(name, "1")
+    assert exit_status(signal.SIGINT) == 0
