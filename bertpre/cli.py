@@ -122,6 +122,9 @@ def a_model_and_texts(
         ),
     ] = None,
     file: Annotated[str | None, typer.Option(help="Texts: one per line, or CSV, TSV, JSON lines, Parquet.")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="The column with the texts in a table. Default: the recipe's, else text.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per text, with its row and all probabilities.")
     ] = False,
@@ -268,7 +271,9 @@ def caller(command: Command) -> Callable[..., None]:
     def call(quiet: bool, debug: bool, **arguments: Any) -> None:
         if "model" in arguments:  # before torch is imported: a wrong name shows at once
             from bertpre.files import refuse_unknown_model
+            from bertpre.run_directory import refuse_recipe
 
+            refuse_recipe(arguments["model"], "MODEL")
             refuse_unknown_model(arguments["model"], "MODEL")
         overrides = arguments.pop("overrides", None)
         has_recipe = takes_overrides(command) and arguments["recipe"] is not None

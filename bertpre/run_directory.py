@@ -22,6 +22,7 @@ from bertpre.recipe import (
     flatten,
     free_keys,
     load_recipe,
+    shipped_recipes,
     stored_recipe,
     to_yaml,
     with_absolute_paths,
@@ -179,10 +180,20 @@ def is_run(name: str | Path) -> bool:
     return (Path(name) / "recipe.yaml").is_file() and not (Path(name) / "config.json").is_file()
 
 
+def refuse_recipe(name: str | Path, place: str) -> None:
+    """Raise UserError where a name is a recipe's instead of a run directory's or a model's."""
+    path = Path(name)
+    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (path.name in shipped_recipes() and not path.exists()):
+        recipe = load_recipe(str(path) if path.is_file() else path.name)
+        output_dir = os.path.relpath(recipe.output_dir)
+        raise UserError(f"{place}: {path.name} is a recipe; give its run directory, {output_dir}")
+
+
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:
     """A run's folder and its recipe, wherever it is now; raises UserError where it is not a run directory."""
     folder = Path(folder)
     if not (folder / "recipe.yaml").is_file():
+        refuse_recipe(folder, "RUN_DIR")
         raise UserError(f"{folder}: is not a run directory, it has no recipe.yaml")
     return folder, load_recipe(str(folder / "recipe.yaml"))
 

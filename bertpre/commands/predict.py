@@ -31,11 +31,13 @@ Text = str | tuple[str, ...] | list[str]  # a text, the two texts of a pair, or 
 SLICE = 256  # texts that are read before the first is printed
 
 
-def predict(model: str, texts: list[str], file: str | None = None, as_json: bool = False) -> None:
+def predict(
+    model: str, texts: list[str], file: str | None = None, text_column: str | None = None, as_json: bool = False
+) -> None:
     """Print label, probability and text for each of `texts`, or else for each row or line of `file` or standard input.
 
-    CSV, TSV, JSON lines and Parquet files have the text in the recipe's `text_column`; any other file has one text a
-    line, like standard input.
+    CSV, TSV, JSON lines and Parquet files have the text in `text_column`, by default the recipe's; any other file has
+    one text a line, like standard input.
 
     `model` is a run directory, whose recipe decides how long texts are cut, or the folder or Hub id of any text
     classifier. Separate the texts of a pair by a tab; a file's second text is in the recipe's `text_pair_column`. A
@@ -47,6 +49,8 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     """
     if texts and file is not None:
         raise UserError(f"--file {file}: give texts as arguments or a file, not both")
+    if text_column is not None and not is_table(file):
+        raise UserError("--text-column: give it with --file FILE, where FILE is CSV, TSV, JSON lines or Parquet")
     if files := [text for text in texts or () if os.path.isfile(text)]:
         raise UserError(f"TEXT {files[0]!r} is a file; give its texts with --file {shlex.quote(files[0])}")
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
@@ -59,7 +63,7 @@ def predict(model: str, texts: list[str], file: str | None = None, as_json: bool
     is_full = items_of if task.kind == "tokens" else has_text  # words are read as they are, not cleaned
     if empty := [text for text in texts or () if not is_full(text)]:
         raise UserError(f"TEXT {empty[0]!r} has no text in it")
-    given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs), empty_rows, is_full)
+    given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs, text_column), empty_rows, is_full)
     first = next(given, None)
     if first is None:
         if file is not None:
@@ -103,14 +107,24 @@ def without_empty(
             empty_rows.append(number)
 
 
-def read_texts(file: str | None, settings: Finetune, knows_pairs: bool = True) -> Iterator[Text]:
-    """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs."""
-    if file is None or ending(Path(file)) not in KNOWN_ENDINGS or ending(Path(file)) == ".txt":
+def is_table(file: str | None) -> bool:
+    """Whether a file has rows and columns, by its ending."""
+    return file is not None and ending(Path(file)) in KNOWN_ENDINGS and ending(Path(file)) != ".txt"
+
+
+def read_texts(
+    file: str | None, settings: Finetune, knows_pairs: bool = True, text_column: str | None = None
+) -> Iterator[Text]:
+    """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs.
+
+    `text_column` stands for the recipe's.
+    """
+    if file is None or not is_table(file):
         yield from read_lines(file)
         return
     if not Path(file).exists():
         raise UserError(f"--file: there is no file {file!r}")
-    named = [("text_column", settings.text_column), ("text_pair_column", settings.text_pair_column)]
+    named = [("text_column", text_column or settings.text_column), ("text_pair_column", settings.text_pair_column)]
     table = open_table(file, None, "train", "--file")
     if not knows_pairs and "text_pair" in table.column_names():
         named[1] = ("text_pair_column", "text_pair")

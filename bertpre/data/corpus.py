@@ -130,6 +130,8 @@ class Table:
         if self.key != "source" and is_further:
             kind = {"label_column": "labels", "text_pair_column": "second texts"}.get(last, "texts")
             where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
+        if self.key == "--file" and last == "text_column":
+            remedy = "name the one with the texts with --text-column"
         columns = ", ".join(repr(each) if each != each.strip() else each for each in found)
         raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {columns}; {remedy}")
 
