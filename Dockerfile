@@ -1,6 +1,6 @@
 # bertpre in a container, for CPUs or NVIDIA GPUs. docs/how-to/container.md shows how to build and start it.
-#   docker build -t bertpre .
-#   docker run --rm -v "$PWD:/workspace" bertpre quickstart
+#   docker build -t bertpre:cuda .
+#   docker run --rm -v "$PWD:/workspace" bertpre:cuda quickstart
 FROM python:3.12.12-slim-bookworm
 
 # torch.compile generates C++ for CPUs, Triton a launcher in C for GPUs: both call a compiler when training starts.

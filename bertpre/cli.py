@@ -148,7 +148,9 @@ def some_runs(
 
 
 def a_run_to_export(
-    run_dir: RunDirectory,
+    run_dir: Annotated[
+        str, typer.Argument(metavar="RUN_DIR", help="The directory of a run. Of a stopped one: the newest checkpoint.")
+    ],
     to: Annotated[str, typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx.")],
     only: Only = None,
     output_dir: Annotated[str | None, typer.Option(help="A new folder. Default: RUN_DIR/export-FORMAT.")] = None,

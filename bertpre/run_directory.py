@@ -133,7 +133,8 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
             f"output_dir: {run} was started with another recipe, which differs in {', '.join(frozen)}; nothing was "
             f"changed; to use the run's own recipe, give its folder in place of another: `{program()} COMMAND {run}`; "
             f"else restore the old values{f' ({old})' if old else ''}, or give another folder with output_dir=FOLDER"
-            f"{more}; these recipe keys may change between runs: {', '.join(free_keys())}"
+            f"{more}; these recipe keys may change between runs: {', '.join(free_keys())}, and those of "
+            "prepare, hub and suite"
         )
 
 

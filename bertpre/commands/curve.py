@@ -72,7 +72,9 @@ def draw(examples: Examples, share: float, seed: int) -> Examples:
         members = np.flatnonzero(examples.labels == number)
         count = round(len(members) * share)
         if len(members) and not count:
-            raise UserError(f"--fractions: {share} of {len(members)} examples of {examples.classes[number]} is none")
+            name = examples.classes[number]
+            advice = "give larger fractions, e.g. --fractions 0.1,0.5,1"
+            raise UserError(f"--fractions: {share} of {len(members)} examples of {name} is none; {advice}")
         chosen += generator.permutation(members)[:count].tolist()
     return examples.subset(sorted(chosen))
 

@@ -22,7 +22,15 @@ from bertpre.finetuning.seeds import (
 )
 from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, is_validation_elsewhere, lone_labels
 from bertpre.recipe import Finetune, Recipe, flatten
-from bertpre.run_directory import drop_results, one_at_a_time, read_results, write_manifest, write_results
+from bertpre.run_directory import (
+    drop_results,
+    is_run,
+    load_run,
+    one_at_a_time,
+    read_results,
+    write_manifest,
+    write_results,
+)
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.trainer import Trainer
@@ -96,14 +104,14 @@ def start_of(recipe: Recipe, labelled: Labelled) -> dict[str, Any]:
 def print_advice(recipe: Recipe, parts: Parts) -> None:
     """Name settings that seldom work well, and what to set instead."""
     settings, validation = recipe.required_finetune, parts.validation
-    is_own = settings.uses_recipe_model
-    if is_own and recipe.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
+    own = recipe if settings.uses_recipe_model else load_run(settings.init)[1] if is_run(settings.init) else None
+    if own and own.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
         print(
             f"warning: finetune.learning_rate is {settings.learning_rate:g}, which suits published models of base "
             "size; small models of your own need 3e-4 to 1e-3"
         )
     reads_cls = settings.task != "tokens" and settings.pooling == "cls"
-    if is_own and recipe.model.architecture == "modern" and recipe.pairs.kind == "none" and reads_cls:
+    if own and own.model.architecture == "modern" and own.pairs.kind == "none" and reads_cls:
         print(
             "warning: finetune.pooling is cls, but pretraining with pairs.kind=none does not train that token; set "
             "finetune.pooling=mean"

@@ -38,7 +38,7 @@ def check_repo_id(value: str) -> str:
 def check_project(value: str) -> str:
     """Return the name of a wandb project as written; raises ValueError for one that wandb refuses."""
     if not re.fullmatch(r"[^/\\#?%:]{1,128}", value):
-        raise ValueError(f"{value!r} is no name of a project: 1 to 128 characters, none of them / \\ # ? % :")
+        raise ValueError(f"{value!r} is not a project name: use 1 to 128 characters, none of / \\ # ? % :")
     return value
 
 
@@ -184,7 +184,8 @@ class Phase(Section):
 
 
 class Training(Section):
-    """The pretraining loop."""
+    """The pretraining loop. Fine-tuning, too, takes precision, compile, deterministic, adam_beta2, muon_weight_decay,
+    max_grad_norm, log_every, the trackers and price_per_hour from here."""
 
     init: str | None = None
     """Start from this model: a run directory, folder or Hub id (bertpre, bert or modernbert). null: from scratch."""
@@ -366,7 +367,7 @@ class Finetune(Section):
     layer_decay: Share = 1.0
     """Factor on the learning rate from each layer to the layer below it."""
     weight_decay: Decay = 0.01
-    """Weight decay."""
+    """Weight decay of adamw; that of muon is training.muon_weight_decay."""
     warmup: Fraction = 0.1
     """Fraction of the training during which the learning rate rises."""
     dropout: Dropout = 0.1

@@ -70,7 +70,8 @@ def test_tables_and_a_classifier_below_a_pretrained_model(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["text"] for row in rows] == [" ".join(text.split()) for text in texts]
     (tmp_path / "named.csv").write_text((tmp_path / "more.csv").read_text().replace("number,text", "text,body"))
-    assert run_here("predict", tiny_modern_run, "--file", tmp_path / "named.csv", "--text-column", "body", "--json") == 0
+    named = ["--file", tmp_path / "named.csv", "--text-column", "body", "--json"]
+    assert run_here("predict", tiny_modern_run, *named) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
     assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
     capsys.readouterr()

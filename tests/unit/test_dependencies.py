@@ -8,6 +8,15 @@ from packaging.version import Version
 from tests.helpers import ROOT
 
 NOT_TESTED = {"bertpre", "jupyterlab", "mkdocs-material", "mypy", "pre-commit", "ray", "ruff", "torch", "types-pyyaml"}
+NOT_PINNED = {"bertpre", "jupyterlab", "ray"}  # they have no part in the tests
+
+
+def test_constraints_pin_each_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    names = {Requirement(line).name.lower() for line in [*project["dependencies"], *extras]} - NOT_PINNED
+    pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert names <= pinned, names - pinned
 
 
 def test_the_oldest_versions_are_the_declared_floors() -> None:

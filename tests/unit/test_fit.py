@@ -1,13 +1,19 @@
 """Keeping the best epoch, and when to stop looking for a better one."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from bertpre.commands.finetune import print_advice
+from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import BestEpoch
-from bertpre.recipe import Finetune
+from bertpre.finetuning.splits import Parts
+from bertpre.recipe import Finetune, load_recipe
+from tests.helpers import tiny_values, write_recipe
 
 
 def measured(values: list[float], metric: str = "accuracy", patience: int | None = None) -> tuple[BestEpoch, nn.Linear]:
@@ -41,3 +47,24 @@ def test_patience_counts_epochs_without_improvement(
     values: list[float], patience: int | None, should_stop: bool
 ) -> None:
     assert measured(values, patience=patience)[0].should_stop() == should_stop
+
+
+@pytest.mark.parametrize("is_another_run", [False, True])
+def test_settings_that_do_not_suit_a_small_modern_model_are_named(
+    is_another_run: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    values = tiny_values(tmp_path / "run", "modern") | {"pairs": {"kind": "none"}}
+    own = str(write_recipe(tmp_path / "run/recipe.yaml", values))
+    keys = ["finetune.pooling=cls", "finetune.learning_rate=3e-5"]
+    if is_another_run:
+        keys += [f"output_dir={tmp_path / 'other'}", f"finetune.init={tmp_path / 'run'}"]
+        keys += [
+            "model.hidden_size=768",
+            "model.architecture=bert",
+        ]  # not what decides
+    examples = Examples(["0", "1"], ["a", "b"], None, np.array([0, 1]), ("no", "yes"))
+    print_advice(load_recipe(own, keys), Parts(examples, None, None))
+    said = capsys.readouterr().out
+    assert "finetune.learning_rate is 3e-05" in said
+    assert "set finetune.pooling=mean" in said
