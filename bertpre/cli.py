@@ -131,6 +131,14 @@ def a_model_and_texts(
 ) -> None: ...
 
 
+def a_model_and_masked_texts(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any masked language model.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Each with [MASK] in the place of a word.")],
+    top: Annotated[int, typer.Option(min=1, help="Number of guesses for each [MASK].")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+) -> None: ...
+
+
 def a_model_to_probe(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any masked language model.")],
     texts: Annotated[
@@ -255,6 +263,10 @@ SECTIONS = {  # of `bertpre --help`
         Command("predict", "predict:predict", a_model_and_texts,
                 "Print the label and its probability for each text.",
                 ('predict runs/quickstart "A wonderful film."', "predict runs/quickstart --file reviews.csv --json")),
+        Command("fill", "fill:fill", a_model_and_masked_texts,
+                "Print a masked language model's guesses for [MASK].",
+                ('fill runs/quickstart "The film was [MASK]."',
+                 'fill google-bert/bert-base-uncased "Paris is the [MASK] of [MASK]." --top 3')),
         Command("export", "export:export", a_run_to_export,
                 "Convert a run to stock Hugging Face folders or ONNX.",
                 ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),

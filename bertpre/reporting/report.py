@@ -242,6 +242,7 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
         ]
     else:
         lines += [
+            f'  Fill a gap:         {program()} fill {run} "A text with a [MASK]."',
             "  Load in Python:     from transformers import pipeline",
             f'                      fill = pipeline("fill-mask", {loading(folder / "model")})',
         ]
