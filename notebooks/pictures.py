@@ -51,7 +51,7 @@ def coloured_text(
         x += wide + gap
     high = 0.42 if any(notes) else 0.25  # of a line
     height = high * (line + 1)
-    fig = plt.figure(figsize=(width + 0.1, height))
+    fig = plt.figure(figsize=(width + 0.1, height), dpi=120)
     ax = fig.add_axes((0, 0, 1, 1))
     ax.set(xlim=(-0.05, width + 0.05), ylim=(height, 0))
     ax.axis("off")
@@ -60,4 +60,4 @@ def coloured_text(
         style = {"family": "DejaVu Sans Mono", "va": "center"}
         ax.text(x, line * high + 0.12, token, fontsize=size, bbox=box, **style)
         if notes and notes[number]:
-            ax.text(x, line * high + 0.31, notes[number], fontsize=0.8 * size, color="#555555", **style)
+            ax.text(x, line * high + 0.31, notes[number], fontsize=0.8 * size, color="#222222", **style)
