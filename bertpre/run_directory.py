@@ -183,11 +183,10 @@ def is_run(name: str | Path) -> bool:
 
 def refuse_recipe(name: str | Path, place: str) -> None:
     """Raise UserError where a name is a recipe's instead of a run directory's or a model's."""
-    path = Path(name)
-    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (path.name in shipped_recipes() and not path.exists()):
-        recipe = load_recipe(str(path) if path.is_file() else path.name)
-        output_dir = os.path.relpath(recipe.output_dir)
-        raise UserError(f"{place}: {path.name} is a recipe; give its run directory, {output_dir}")
+    path, shown = Path(name), os.path.relpath(name)
+    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (shown in shipped_recipes() and not path.exists()):
+        output_dir = os.path.relpath(load_recipe(shown).output_dir)
+        raise UserError(f"{place}: {shown} is a recipe; give its run directory, {output_dir}")
 
 
 def load_run(folder: str | Path) -> tuple[Path, Recipe]:

@@ -266,6 +266,7 @@ CASES = {
     "predict run --text-column body": "--text-column: give it with --file FILE",
     "predict run --file good.txt --text-column body": "--text-column: give it with --file FILE",
     "predict quickstart hi": "MODEL: quickstart is a recipe; give its run directory, runs/quickstart",
+    "predict nowhere/quickstart hi": "there is no folder 'nowhere/quickstart'",
     "probe tiny.yaml": "MODEL: tiny.yaml is a recipe; give its run directory, ",
     "report imdb-mini-cpu": "RUN_DIR: imdb-mini-cpu is a recipe; give its run directory, runs/imdb-mini-cpu",
     "predict run --file semicolon.csv": "semicolon.csv separates its columns by ';'",
