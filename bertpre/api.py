@@ -22,9 +22,12 @@ def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = N
     Arguments as of `load_recipe`: `run("quickstart", output_dir="runs/first", training={"max_steps": 100})`.
     Raises UserError for a mistake in the recipe or its data.
     """
+    given = load_recipe(recipe, overrides, **keys)
     from bertpre.commands.run import run as run_stages
+    from bertpre.runtime import callers_settings_kept
 
-    return Run(run_stages(load_recipe(recipe, overrides, **keys)))
+    with callers_settings_kept():
+        return Run(run_stages(given))
 
 
 def open_run(folder: str | os.PathLike[str]) -> "Run":
@@ -39,7 +42,7 @@ class Run:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder, self.recipe = load_run(os.path.abspath(folder))
+        self.folder, self.recipe = load_run(os.path.abspath(os.path.expanduser(folder)))
 
     @property
     def results(self) -> dict[str, Any]:
@@ -106,13 +109,15 @@ class TextClassifier:
         where pairs are read, and for the reverse; a model from elsewhere reads pairs if the first text is one.
         """
         from bertpre.commands.predict import as_examples, is_pair, named_prediction
+        from bertpre.runtime import callers_settings_kept
 
         given = texts_in(texts)
         if not given:
             return []
         task = self.classifier.task
         reads_pairs = self.reads_pairs or (not self.classifier.knows_pairs and is_pair(given[0]))
-        outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
+        with callers_settings_kept():
+            outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
         return [named_prediction(task, text, output) for text, output in zip(given, outputs, strict=True)]
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from importlib.util import find_spec
@@ -18,7 +20,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 
 from bertpre.console import SET_BY_TORCHRUN
@@ -37,6 +39,32 @@ def quiet_transformers() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+@contextmanager
+def callers_settings_kept() -> Iterator[None]:
+    """Put back at the end what bertpre sets for the whole process, which may be a notebook or another training.
+
+    These are the state of the caller's Accelerator, torch's deterministic algorithms, and how much transformers says.
+    """
+    from transformers.utils import logging
+
+    states = [(kind._shared_state, dict(kind._shared_state)) for kind in (AcceleratorState, GradientState)]
+    is_strict = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    try:
+        yield
+    finally:
+        for state, kept in states:
+            state.clear()
+            state.update(kept)
+        torch.use_deterministic_algorithms(is_strict, warn_only=only_warns)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
+        logging.set_verbosity(verbosity)
+        if has_bars:
+            logging.enable_progress_bar()
 
 
 def start_accelerator(may_shard: bool = False) -> Accelerator:

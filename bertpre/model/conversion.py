@@ -63,8 +63,12 @@ MODERNBERT_PREFIXES = (
     ("classifier.", "classifier."),
 )
 # The same for `from_pretrained(key_mapping=...)`: patterns of ModernBERT's names.
+# `ModernBertModel`, which `AutoModel` and sentence-transformers save, leaves out `model.`.
 FROM_MODERNBERT = {r"^decoder\.bias$": "cls.predictions.bias"} | {
-    "^" + re.escape(stock): ours for ours, stock in MODERNBERT_PREFIXES if ours != stock
+    "^" + re.escape(name): ours
+    for ours, stock in MODERNBERT_PREFIXES
+    if ours != stock
+    for name in dict.fromkeys((stock, stock.removeprefix("model.")))
 }
 # ModernBERT has neither segments nor a head for their order, and it stores the bias once, as the decoder's.
 SECOND_SEGMENT = "bert.embeddings.second_segment"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, ModernBertForMaskedLM, PreTrainedModel
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, ModernBertForMaskedLM, PreTrainedModel
 
 from bertpre.commands.export import export
 from bertpre.data.tokenizer import load_tokenizer
@@ -22,6 +22,7 @@ from bertpre.model import (
     BertPreForPreTraining,
     BertPreForSequenceClassification,
     BertPreForTokenClassification,
+    folders,
     load_model,
     save_model,
 )
@@ -304,3 +305,21 @@ print(type(AutoModelForMaskedLM.from_config(config)).__name__)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stdout) == (0, "BertPreForMaskedLM\n"), done.stderr
     assert AutoModelForMaskedLM._model_mapping[BertPreConfig] is BertPreForMaskedLM  # here transformers came first
+
+
+@pytest.mark.parametrize("run", ["tiny_run", "tiny_modern_run"])
+def test_an_encoder_that_automodel_has_saved_is_fine_tuned(
+    run: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    whole = str(request.getfixturevalue(run) / "finetuned")
+    encoder = str(tmp_path / "encoder")
+    AutoModel.from_pretrained(whole).save_pretrained(encoder)
+    weights = []
+    for source in (encoder, whole):
+        config = folders.read_config(source)
+        model = folders.load_model(source, "AutoModelForSequenceClassification", config=config, new_head=True)
+        weights.append({name: value for name, value in model.state_dict().items() if name.startswith("bert.")})
+    assert weights[0].keys() == weights[1].keys()
+    assert len(weights[0]) > 10
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name]), name

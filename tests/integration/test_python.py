@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 import bertpre
 import bertpre.data
 import bertpre.model
-from tests.helpers import copy_run
+from tests.helpers import LIMIT, copy_run
 
 DOCS = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
@@ -165,3 +167,32 @@ def test_type_checkers_read_the_types() -> None:
     package = Path(bertpre.__file__).parent
     assert (package / "py.typed").is_file()
     assert '"py.typed"' in (package.parent / "pyproject.toml").read_text()
+
+
+def test_a_call_leaves_the_callers_training_and_settings_alone(tiny_run: Path) -> None:
+    program = """
+import sys, accelerate, torch, transformers, bertpre
+accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4, mixed_precision="bf16")
+network = torch.nn.Linear(2, 1)
+network, optimizer = accelerator.prepare(network, torch.optim.SGD(network.parameters(), lr=1.0))
+
+def changes():
+    count = 0
+    for _ in range(8):
+        before = network.weight.detach().clone()
+        with accelerator.accumulate(network):
+            accelerator.backward(network(torch.ones(1, 2)).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+        count += not torch.equal(before, network.weight)
+    return count
+
+assert changes() == 2
+bertpre.open_run(sys.argv[1]).classifier(["a text"])
+assert changes() == 2
+assert (accelerator.gradient_accumulation_steps, accelerator.mixed_precision) == (4, "bf16")
+assert transformers.logging.get_verbosity() == transformers.logging.WARNING
+print("untouched")
+"""
+    done = subprocess.run([sys.executable, "-c", program, tiny_run], capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout.endswith("untouched\n"), done.stderr

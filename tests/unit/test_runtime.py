@@ -13,10 +13,12 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from transformers.utils import logging
 
 from bertpre import runtime
 from bertpre.errors import UserError
 from bertpre.runtime import (
+    callers_settings_kept,
     can_compile,
     choose_deterministic,
     choose_dtype,
@@ -187,3 +189,16 @@ def test_the_programs_of_several_trainings_fit_in_one_process(of_user: int, expe
     with config.patch(recompile_limit=of_user):
         prepare_compiler()
         assert config.recompile_limit == expected
+
+
+def test_the_settings_of_the_process_are_put_back() -> None:
+    with callers_settings_kept():  # for the tests that follow
+        torch.use_deterministic_algorithms(False)
+        logging.set_verbosity_warning()
+        logging.enable_progress_bar()
+        with pytest.raises(KeyError), callers_settings_kept():
+            start_accelerator()
+            set_deterministic(True)
+            raise KeyError
+        after = torch.are_deterministic_algorithms_enabled(), logging.get_verbosity(), logging.is_progress_bar_enabled()
+        assert after == (False, logging.WARNING, True)
