@@ -202,6 +202,8 @@ def configure_for_task(config: "PreTrainedConfig", settings: Finetune, task: Tas
     reads_pairs = settings.text_pair_column is not None
     if reads_pairs or hasattr(config, "reads_pairs"):
         config.reads_pairs = reads_pairs
+    if task.kind != "tokens":  # words are always cut at their end
+        config.truncation = settings.truncation
     for name in HEAD_DROPOUT:
         if hasattr(config, name) or (name == "cls_dropout" and config.model_type.startswith("deberta")):
             setattr(config, name, settings.dropout)
@@ -278,14 +280,16 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
             raise error from None
     longest = min(tokenizer.model_max_length, readable_length(model) or 512)
     kind = kind_of(model.config)
-    values = {"path": place, "task": kind, "max_length": longest, "truncation": "head"}
+    known = getattr(model.config, "truncation", None)
+    truncation = known if known in ("head", "tail", "head_tail") else "head"
+    values = {"path": place, "task": kind, "max_length": longest, "truncation": truncation}
     if getattr(model.config, "reads_pairs", False):
         values["text_pair_column"] = "text_pair"
     settings = Finetune.model_validate(values)
     if kind == "regression" and model.config.num_labels > 1:
         raise UserError(f"{problem}: it predicts {model.config.num_labels} numbers for a text, and one is read")
     task, knows_pairs = Task(kind, class_names(model)), hasattr(model.config, "reads_pairs")
-    return Classifier(model, tokenizer, task, longest, "head", knows_pairs=knows_pairs), settings
+    return Classifier(model, tokenizer, task, longest, truncation, knows_pairs=knows_pairs), settings
 
 
 def class_names(model: "PreTrainedModel") -> tuple[str, ...]:

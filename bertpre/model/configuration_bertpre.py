@@ -32,7 +32,8 @@ class BertPreConfig(PreTrainedConfig):
 
     `intermediate_size` is the width after the activation. The GeGLU of `"modern"` has a second input matrix of that
     width, so two thirds of BERT's width give the same number of parameters. `classifier_dropout=None` means
-    `hidden_dropout_prob`. `reads_pairs` tells what a classifier was trained on, pairs of texts, and changes no number.
+    `hidden_dropout_prob`. `reads_pairs` and `truncation` (head, tail or head_tail) tell what a classifier was
+    trained on, pairs of texts and which ends of long ones; they change no number.
     A value of the wrong type, or one that breaks a rule below, raises an error that names the field
     (StrictDataclassError, a ValueError or TypeError).
     """
@@ -58,6 +59,7 @@ class BertPreConfig(PreTrainedConfig):
     classifier_pooling: str = "cls"
     classifier_dropout: float | int | None = None
     reads_pairs: bool = False
+    truncation: str | None = None
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
     cls_token_id: int | None = 2

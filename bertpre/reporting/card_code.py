@@ -66,7 +66,7 @@ The classifier's graph is `classifier/model.onnx`; it reads
 """
 OTHER_ENDS = """
 Of a text that is too long, this code reads the start. The metrics were measured on its end, or on both its ends
-(`finetune.truncation` below), which `bertpre predict` reads in a run directory.
+(`finetune.truncation` below), which `bertpre predict` reads.
 """
 
 

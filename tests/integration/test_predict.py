@@ -3,10 +3,12 @@
 import gzip
 import io
 import json
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
@@ -14,6 +16,7 @@ from pyarrow.parquet import read_table
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from bertpre.api import TextClassifier
+from bertpre.commands.predict import as_examples
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_any_classifier
 from bertpre.recipe import load_recipe
@@ -59,6 +62,19 @@ def test_arguments_standard_input_and_a_stock_classifier(
     capsys.readouterr()
     assert run_here("predict", tmp_path / "stock" / "classifier", "A fine film.", "A dull one.") == 0
     assert_same(table(capsys.readouterr().out), printed)
+
+
+def test_a_copy_of_the_classifier_cuts_long_texts_as_the_run_does(tiny_modern_run: Path, tmp_path: Path) -> None:
+    text = " ".join(["A fine film."] * 40 + ["A dull one, boring and long."] * 40)
+    assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
+    own, _ = load_any_classifier(str(tiny_modern_run))
+    copied, settings = load_any_classifier(str(tmp_path / "stock"))
+    assert settings.truncation == own.truncation == "head_tail"
+    assert copied.max_length == own.max_length
+    copied = replace(copied, precision=own.precision)
+    examples = as_examples([text], own.task, has_pairs=False)
+    np.testing.assert_allclose(copied.predict(examples), own.predict(examples), atol=1e-4)
+    assert abs(replace(copied, truncation="head").predict(examples) - own.predict(examples)).max() > 1e-3
 
 
 def test_tables_and_a_classifier_below_a_pretrained_model(
