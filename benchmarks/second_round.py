@@ -5,7 +5,7 @@ python benchmarks/second_round.py RUN OUT [SEED]
 RUN is a pretrained run of imdb-mini-cpu. 15 % of its labelled texts are for validation. The first round is the recipe's
 fine-tuning; its classifier then reads the unlabelled texts at `finetune.max_length`, and the second round trains the
 pretrained model afresh on the mean of these probabilities and NB-SVM's. Prints one JSON line of accuracies and losses
-on the validation part; OUT, a folder, gets the probabilities and the classifiers, and keeps them for another call.
+on the validation part; OUT, a folder, gets the probabilities and the classifiers.
 """
 
 import json

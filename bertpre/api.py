@@ -22,12 +22,12 @@ def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = N
     Arguments as of `load_recipe`: `run("quickstart", output_dir="runs/first", training={"max_steps": 100})`.
     Raises UserError for a mistake in the recipe or its data.
     """
-    given = load_recipe(recipe, overrides, **keys)
+    checked = load_recipe(recipe, overrides, **keys)  # before torch is imported: a mistake shows at once
     from bertpre.commands.run import run as run_stages
     from bertpre.runtime import callers_settings_kept
 
     with callers_settings_kept():
-        return Run(run_stages(given))
+        return Run(run_stages(checked))
 
 
 def open_run(folder: str | os.PathLike[str]) -> "Run":

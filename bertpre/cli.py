@@ -134,7 +134,7 @@ def a_model_and_texts(
 def a_model_and_masked_texts(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A run directory, or any masked language model.")],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Each with [MASK] in the place of a word.")],
-    top: Annotated[int, typer.Option(min=1, help="Number of guesses for each [MASK].")] = 5,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of guesses for each [MASK].")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
 ) -> None: ...
 
@@ -266,7 +266,7 @@ SECTIONS = {  # of `bertpre --help`
         Command("fill", "fill:fill", a_model_and_masked_texts,
                 "Print a masked language model's guesses for [MASK].",
                 ('fill runs/quickstart "The film was [MASK]."',
-                 'fill google-bert/bert-base-uncased "Paris is the [MASK] of [MASK]." --top 3')),
+                 'fill google-bert/bert-base-uncased "Paris is the [MASK] of [MASK]." --top-k 3')),
         Command("export", "export:export", a_run_to_export,
                 "Convert a run to stock Hugging Face folders or ONNX.",
                 ("export runs/quickstart --to modernbert", "export runs/quickstart --to onnx --output-dir onnx")),

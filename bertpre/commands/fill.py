@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 MASK = "[MASK]"  # whatever the model's own tokenizer calls it
 
 
-def fill(model: str, texts: list[str], top: int = 5, as_json: bool = False) -> None:
-    """Print the `top` likeliest tokens for each [MASK] of each text, with their probabilities.
+def fill(model: str, texts: list[str], top_k: int = 5, as_json: bool = False) -> None:
+    """Print the `top_k` likeliest tokens for each [MASK] of each text, with their probabilities.
 
     `model` is a run directory, or the folder or Hub id of any masked language model. Of several masks in a text each is
     guessed by itself, with the others in place. Raises UserError if there is no such model, or for a text without a
@@ -29,7 +29,7 @@ def fill(model: str, texts: list[str], top: int = 5, as_json: bool = False) -> N
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     for text in texts:
-        found = guesses(network, tokenizer, text, top)
+        found = guesses(network, tokenizer, text, top_k)
         if as_json:
             print(json.dumps({"text": text, "guesses": found}, ensure_ascii=False), flush=True)
             continue
@@ -39,9 +39,9 @@ def fill(model: str, texts: list[str], top: int = 5, as_json: bool = False) -> N
 
 
 def guesses(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str, top: int
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str, top_k: int
 ) -> list[list[dict[str, Any]]]:
-    """For each [MASK] of a text its `top` likeliest tokens, the likeliest first."""
+    """For each [MASK] of a text its `top_k` likeliest tokens, the likeliest first."""
     given = clean_text(text).replace(MASK, str(tokenizer.mask_token))
     inputs = tokenizer(given, return_tensors="pt").to(network.device)
     length, longest = inputs["input_ids"].shape[1], readable_length(network)
@@ -49,7 +49,7 @@ def guesses(
         raise UserError(f"TEXT has {length} tokens, and the model reads {longest}: {text[:60]!r}")
     with torch.no_grad():
         logits = network(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id].float()
-    values, ids = logits.softmax(-1).topk(min(top, logits.shape[-1]))
+    values, ids = logits.softmax(-1).topk(min(top_k, logits.shape[-1]))
     return [
         [
             {"token": tokenizer.decode([token]).strip(), "probability": round(probability, 6)}

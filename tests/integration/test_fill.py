@@ -19,7 +19,7 @@ def test_the_guesses_are_those_of_the_pipeline(
 ) -> None:
     folder: Path = request.getfixturevalue(run)
     capsys.readouterr()
-    assert run_here("fill", folder, ONE, TWO, "--top", "3", "--json") == 0
+    assert run_here("fill", folder, ONE, TWO, "--top-k", "3", "--json") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["text"] for row in rows] == [ONE, TWO]
     theirs = pipeline("fill-mask", model=str(folder / "model"), top_k=3, trust_remote_code=True)

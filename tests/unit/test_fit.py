@@ -59,10 +59,7 @@ def test_settings_that_do_not_suit_a_small_modern_model_are_named(
     keys = ["finetune.pooling=cls", "finetune.learning_rate=3e-5"]
     if is_another_run:
         keys += [f"output_dir={tmp_path / 'other'}", f"finetune.init={tmp_path / 'run'}"]
-        keys += [
-            "model.hidden_size=768",
-            "model.architecture=bert",
-        ]  # not what decides
+        keys += ["model.hidden_size=768", "model.architecture=bert"]  # not what decides
     examples = Examples(["0", "1"], ["a", "b"], None, np.array([0, 1]), ("no", "yes"))
     print_advice(load_recipe(own, keys), Parts(examples, None, None))
     said = capsys.readouterr().out
