@@ -14,15 +14,18 @@ from bertpre.model.registration import register_classes
 
 if TYPE_CHECKING:
     from bertpre import data, model
-    from bertpre.api import Run, TextClassifier, open_run, run
+    from bertpre.api import Run, TextClassifier, load_classifier, open_run, run
     from bertpre.errors import UserError
     from bertpre.recipe import Recipe, load_recipe
 
 __version__ = "0.1.0"
-__all__ = ["Recipe", "Run", "TextClassifier", "UserError", "data", "load_recipe", "model", "open_run", "run"]
+__all__ = [
+    "Recipe", "Run", "TextClassifier", "UserError", "data", "load_classifier", "load_recipe", "model", "open_run",
+    "run",
+]  # fmt: skip
 MODULES = {
-    "Recipe": "recipe", "Run": "api", "TextClassifier": "api", "UserError": "errors", "load_recipe": "recipe",
-    "open_run": "api", "run": "api",
+    "Recipe": "recipe", "Run": "api", "TextClassifier": "api", "UserError": "errors", "load_classifier": "api",
+    "load_recipe": "recipe", "open_run": "api", "run": "api",
 }  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """The Python interface to whole runs: start one, or open one that exists."""
 
 import os
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,19 +22,41 @@ def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = N
     """Run every unfinished stage of a recipe, as `bertpre run` does, and open the run.
 
     Arguments as of `load_recipe`: `run("quickstart", output_dir="runs/first", training={"max_steps": 100})`.
-    Raises UserError for a mistake in the recipe or its data.
+    Raises UserError for a mistake in the recipe or its data, and KeyboardInterrupt after an interrupted training, which
+    is saved: the same call resumes it.
     """
     checked = load_recipe(recipe, overrides, **keys)  # before torch is imported: a mistake shows at once
     from bertpre.commands.run import run as run_stages
     from bertpre.runtime import callers_settings_kept
 
-    with callers_settings_kept():
+    with callers_settings_kept(), interrupts_as_python_has_them():
         return Run(run_stages(checked))
+
+
+@contextmanager
+def interrupts_as_python_has_them() -> Iterator[None]:
+    """Raise KeyboardInterrupt where a command would end with the status of one, which closes Python and no notebook."""
+    try:
+        yield
+    except SystemExit as end:
+        if end.code == 128 + signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def open_run(folder: str | os.PathLike[str]) -> "Run":
     """Open a run directory, wherever it is; raises UserError where the folder is not one."""
     return Run(folder)
+
+
+def load_classifier(place: str | os.PathLike[str]) -> "TextClassifier":
+    """Load the classifier of a run directory, of a folder, or of a Hub id, as `bertpre predict` does.
+
+    Raises UserError where there is none.
+    """
+    from bertpre.finetuning.loading import load_any_classifier
+
+    return TextClassifier(*load_any_classifier(os.path.expanduser(place)))
 
 
 class Run:
@@ -70,10 +94,8 @@ class Run:
     @cached_property
     def classifier(self) -> "TextClassifier":
         """The fine-tuned model: `run.classifier(["A wonderful film."])`."""
-        from bertpre.finetuning.loading import load_any_classifier
-
         self.part("finetuned")
-        return TextClassifier(*load_any_classifier(str(self.folder)))
+        return load_classifier(self.folder)
 
     def part(self, name: str) -> Path:
         """A folder in the run; raises UserError where it is not there yet, or never will be."""
@@ -89,9 +111,15 @@ class Run:
 
 
 class TextClassifier:
-    """A fine-tuned model that is called with texts; `model` and `tokenizer` are those of transformers."""
+    """A fine-tuned model that is called with texts; `model` and `tokenizer` are those of transformers.
+
+    It is put on this process's GPU, if there is one, and then reads wherever the caller moves it.
+    """
 
     def __init__(self, classifier: "Classifier", settings: Any) -> None:
+        from bertpre.runtime import own_device
+
+        classifier.model.to(own_device())
         self.classifier, self.reads_pairs = classifier, settings.text_pair_column is not None
         self.model, self.tokenizer = classifier.model, classifier.tokenizer
 
@@ -105,25 +133,28 @@ class TextClassifier:
 
         For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
         `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for
-        the task `tokens` a string or a list of words. Raises UserError for anything that is not text, for single texts
-        where pairs are read, and for the reverse; a model from elsewhere reads pairs if the first text is one.
+        the task `tokens` a string or a list of words. Raises UserError for anything that is not text or is empty, for
+        single texts where pairs are read, and for the reverse; a model from elsewhere reads pairs if the first text is
+        one.
         """
-        from bertpre.commands.predict import as_examples, is_pair, named_prediction
-        from bertpre.runtime import callers_settings_kept
+        from bertpre.commands.predict import as_examples, content_of, is_pair, named_prediction
 
         given = texts_in(texts)
         if not given:
             return []
         task = self.classifier.task
+        if empty := [number for number, text in enumerate(given) if not content_of(task)(text)]:
+            raise UserError(f"texts: {len(empty)} have no text in them, the first is item {empty[0]}; leave them out")
         reads_pairs = self.reads_pairs or (not self.classifier.knows_pairs and is_pair(given[0]))
-        with callers_settings_kept():
-            outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
+        outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
         return [named_prediction(task, text, output) for text, output in zip(given, outputs, strict=True)]
 
 
 def texts_in(given: str | Iterable[Any]) -> list[str | tuple[str, ...] | list[str]]:
     """The texts, pairs or lists of words; raises UserError for a table, and for anything else."""
     refuse_table("texts", given)
+    if not isinstance(given, Iterable):
+        raise UserError(f"texts: is {given!r:.60}, not texts; of a file, give open(path).read().splitlines()")
     texts = [given] if isinstance(given, str) else list(given)
     texts = [text.tolist() if hasattr(text, "tolist") else text for text in texts]  # an array of numpy
     for number, text in enumerate(texts):

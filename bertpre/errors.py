@@ -2,6 +2,7 @@
 
 import errno
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -61,8 +62,8 @@ def refuse_table(argument: str, value: object) -> None:
 
 def strings_in(argument: str, values: Iterable[str]) -> Iterator[str]:
     """The values one by one; raises UserError for a single string, a table, and what is not a string."""
-    if isinstance(values, str):
-        raise UserError(f"{argument}: is a single string; give an iterable of strings, or read_texts(path)")
+    if isinstance(values, str | os.PathLike):
+        raise UserError(f"{argument}: is a single string or path; give an iterable of strings, or read_texts(path)")
     refuse_table(argument, values)
     for number, value in enumerate(values):
         if not isinstance(value, str):

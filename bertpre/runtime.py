@@ -107,6 +107,12 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     return accelerator
 
 
+def own_device() -> torch.device:
+    """Where this process computes by itself: its own GPU of several, or the CPU."""
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    return torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
+
+
 def refuse_other_trainers() -> None:
     """Raise UserError where the user's accelerate configuration asks for what bertpre does not train with."""
     for name, key in (("DeepSpeed", "ACCELERATE_USE_DEEPSPEED"), ("Megatron-LM", "ACCELERATE_USE_MEGATRON_LM")):

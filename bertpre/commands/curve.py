@@ -84,7 +84,7 @@ def point(recipe: Recipe, share: float, init: str, drawn: list[Examples], test: 
     start, accelerator, accuracies = time.perf_counter(), start_accelerator(), []
     for seed, examples in zip(seeds_of(recipe), drawn, strict=True):
         classifier, _ = FineTuning(recipe, init, accelerator, examples).fit(seed, f"curve {share:g} {init} seed {seed}")
-        metrics = score("classification", test.labels, classifier.predict(test), test.classes)
+        metrics = score("classification", *classifier.apply(test), test.classes)
         accuracies.append(metrics["accuracy"])
     return {
         "fraction": share,

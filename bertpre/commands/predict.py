@@ -25,7 +25,7 @@ from bertpre.finetuning.loading import load_any_classifier
 from bertpre.finetuning.rows import items_of, text_in, words_in
 from bertpre.finetuning.task import Task
 from bertpre.recipe import Finetune
-from bertpre.runtime import start_accelerator
+from bertpre.runtime import own_device, start_accelerator
 
 Text = str | tuple[str, ...] | list[str]  # a text, the two texts of a pair, or words
 SLICE = 256  # texts that are read before the first is printed
@@ -58,9 +58,10 @@ def predict(
         print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
     start_accelerator()  # hides the libraries' progress bars
     classifier, settings = load_any_classifier(model)
+    classifier.model.to(own_device())
     task = classifier.task
     empty_rows: list[int] = []
-    is_full = items_of if task.kind == "tokens" else has_text  # words are read as they are, not cleaned
+    is_full = content_of(task)
     if empty := [text for text in texts or () if not is_full(text)]:
         raise UserError(f"TEXT {empty[0]!r} has no text in it")
     given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs, text_column), empty_rows, is_full)
@@ -89,6 +90,11 @@ def predict(
 def is_pair(text: Text) -> bool:
     """Whether a text is given as a pair: as a tuple of two, or with a tab."""
     return isinstance(text, tuple) or (isinstance(text, str) and "\t" in text)
+
+
+def content_of(task: Task) -> Callable[[Text], object]:
+    """What tells whether a text holds anything for the task; words are read as they are, not cleaned."""
+    return items_of if task.kind == "tokens" else has_text
 
 
 def has_text(text: Text) -> bool:
@@ -169,8 +175,8 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
     if has_pairs and (missing := [part for part in parts if len(part) < 2]):
         raise UserError(
-            f"this classifier reads pairs; put a tab between the two texts of {missing[0][0]!r}, in bash "
-            "$'first text\\tsecond text'"
+            f"this classifier reads pairs; give the two texts of {missing[0][0]!r} as a tuple in Python, with a tab "
+            "between them in a shell, $'first text\\tsecond text'"
         )
     if has_pairs and (longer := [part for part in parts if len(part) > 2]):
         raise UserError(f"this classifier reads pairs, not {len(longer[0])} texts such as {longer[0]!r}")

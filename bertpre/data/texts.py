@@ -35,7 +35,8 @@ def read_texts(
         raise UserError(f"source: holds several splits, give one of them: {', '.join(map(str, source))}")
     if isinstance(source, str | os.PathLike):
         options: dict[str, Any] = {"text_column": text_column, "text_unit": text_unit, "limit": limit}
-        yield from read_documents(os.fspath(source), name, split, key="source", streaming=streaming, **options)
+        place = os.path.expanduser(source)
+        yield from read_documents(place, name, split, key="source", streaming=streaming, **options)
         return
     refuse_table("source", source)
     for number, row in enumerate(islice(source, limit)):
@@ -58,8 +59,8 @@ class GivenTexts(TextSource):
     texts: Iterable[str] = ()
 
     def __str__(self) -> str:
-        return "texts: the iterable"
+        return f"{self.path}: the iterable"
 
     def documents(self) -> Iterator[str]:
         """The texts; raises UserError for what is not a string."""
-        return strings_in("texts", self.texts)
+        return strings_in(self.path, self.texts)

@@ -30,7 +30,7 @@ class TokenStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(os.path.abspath(folder))
+        self.folder = Path(os.path.abspath(os.path.expanduser(folder)))
         if not (self.folder / "data" / "manifest.json").is_file():
             raise UserError(
                 f"{folder}: there is no prepared data in this folder; build a store there with TokenStore.build, or "
@@ -65,7 +65,7 @@ class TokenStore:
         `if __name__ == "__main__":`. In a script that many processes run, let one build. Raises
         UserError for a folder in use, an unfit tokenizer, or too few documents.
         """
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         refuse_outside("vocab_size", vocab_size, 64)
         refuse_outside("min_characters", min_characters, 1)
         if not 0 < validation_fraction < 0.5:
@@ -80,7 +80,7 @@ class TokenStore:
             raise UserError(f"{folder}: cannot be written: {reason(error)}; give another folder") from None
         path = None if tokenizer is None else str(folder / "tokenizer")
         if isinstance(tokenizer, str | os.PathLike):
-            path = os.fspath(tokenizer)
+            path = os.path.expanduser(tokenizer)
         elif tokenizer is not None:
             save_tokenizer(copy.deepcopy(tokenizer), folder / "tokenizer", LONGEST)  # saving changes its length
         builder = StoreBuilder(
@@ -89,7 +89,7 @@ class TokenStore:
             tokenizer=TokenizerOptions(vocab_size=vocab_size, lowercase=lowercase, max_length=LONGEST, path=path),
             validation_fraction=validation_fraction,
             seed=seed,
-            held_out=GivenTexts(texts=held_out),
+            held_out=GivenTexts(path="held_out", texts=held_out),
             min_characters=min_characters,
             near_duplicates=near_duplicates,
             workers=workers,

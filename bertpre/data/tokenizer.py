@@ -1,6 +1,7 @@
 """The tokenizer: a WordPiece vocabulary learned from the corpus, saved as a stock BERT tokenizer."""
 
 import hashlib
+import os
 import re
 import sys
 import unicodedata
@@ -215,8 +216,9 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     """Load a BERT tokenizer from a folder or the Hub; raises UserError where it is missing or not a BERT tokenizer."""
     from transformers import AutoTokenizer
 
+    path = os.path.expanduser(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path))
+        tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
         lacks = isinstance(error, ValueError) and Path(path).is_dir() and not (Path(path) / "tokenizer.json").exists()
         why = "it has no tokenizer.json" if lacks else first_line(error)

@@ -72,31 +72,35 @@ class Classifier:
         return encode_examples(self.tokenizer, examples, self.max_length, self.truncation)
 
     def apply(self, examples: Examples) -> tuple[Any, Any]:
-        """The labels of the examples, as `true_labels` gives them, and the model's outputs for them."""
+        """The labels of the examples, as `true_labels` gives them, and the model's outputs for them.
+
+        All processes call this together, and each gets everything.
+        """
         accelerator, encoded = start_accelerator(), self.encode(examples)
         self.model.to(accelerator.device)
         return true_labels(self.task, encoded), self.outputs(encoded, accelerator)
 
     def predict(self, examples: Examples) -> Any:
-        """The model's outputs for examples."""
-        return self.apply(examples)[1]
+        """The model's outputs for examples, by this process alone, on the model's device."""
+        return self.outputs(self.encode(examples))
 
     def measure(self, encoded: EncodedExamples, accelerator: Accelerator) -> dict[str, Any]:
         """The task's metrics on encoded examples."""
         outputs = self.outputs(encoded, accelerator)
         return score(self.task.kind, true_labels(self.task, encoded), outputs, self.task.classes)
 
-    def outputs(self, encoded: EncodedExamples, accelerator: Accelerator) -> Any:
-        """`Task.outputs` for all examples, in order, on every process: (N, C) or (N,); for words a list of (W, C).
+    def outputs(self, encoded: EncodedExamples, accelerator: Accelerator | None = None) -> Any:
+        """`Task.outputs` for all examples, in order: (N, C) or (N,); for words a list of (W, C).
 
-        Each process works through its share.
-        Numbers are computed in fp32: bf16 would round them to one part in 256.
+        With an accelerator each process works through its share, and gets those of the others. Numbers are computed in
+        fp32: bf16 would round them to one part in 256.
         """
+        rank, processes = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
         lengths = encoded.lengths
         working = self.working_model(int(lengths.sum()))
         was_training = working.training
         working.eval()
-        order = np.argsort(lengths, kind="stable")[accelerator.process_index :: accelerator.num_processes]
+        order = np.argsort(lengths, kind="stable")[rank::processes]
         found: list[tuple[int, np.ndarray]] = []
         start, total, done = time.perf_counter(), int(lengths[order].sum()), 0
         most_tokens = CPU_BATCH_TOKENS if self.model.device.type == "cpu" else None
@@ -115,7 +119,8 @@ class Classifier:
             console.draw("predicting", f"{texts}, {duration(left)} left", done / total)
         console.erase()
         working.train(was_training)
-        in_order = [row for _, row in sorted(gather_object(found), key=lambda each: each[0])]
+        gathered = gather_object(found) if processes > 1 else found
+        in_order = [row for _, row in sorted(gathered, key=lambda each: each[0])]
         return in_order if self.task.kind == "tokens" else np.stack(in_order)
 
     def working_model(self, tokens: int) -> "PreTrainedModel":

@@ -112,7 +112,8 @@ def give_segments(tokenizer: "PreTrainedTokenizerBase", wanted: bool) -> "PreTra
 def read_config(source: str, subfolder: str = "") -> PreTrainedConfig:
     """The configuration of a model in a folder or on the Hub; bertpre's own where it saved the model as a stock class.
 
-    Raises OSError where there is none, ValueError where transformers does not know the model.
+    It stays stock where it has since been given what bertpre's classes lack, such as local attention. Raises OSError
+    where there is none, ValueError where transformers does not know the model.
     """
     place = Path(source, subfolder)
     if place.is_dir() and not (place / "config.json").is_file():
@@ -121,7 +122,10 @@ def read_config(source: str, subfolder: str = "") -> PreTrainedConfig:
     config = AutoConfig.from_pretrained(source, subfolder=subfolder)
     if not is_from_bertpre(config):
         return config
-    ours = config_from_stock(config)
+    try:
+        ours = config_from_stock(config)
+    except ValueError:
+        return config
     ours.architectures = [OUR_NAMES.get(name, name) for name in config.architectures or []]
     return ours
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, ModernBertForMaskedLM, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    ModernBertForMaskedLM,
+    PreTrainedModel,
+)
 
 from bertpre.commands.export import export
 from bertpre.data.tokenizer import load_tokenizer
@@ -232,6 +239,16 @@ def test_a_stock_model_from_elsewhere_keeps_its_class(
     assert type(load_masked_lm(str(folder))[0]) is BertPreForMaskedLM
     with pytest.raises(ValueError, match="load it with bertpre.model.load_model"):
         BertPreForMaskedLM.from_pretrained(folder)
+
+
+def test_a_model_that_has_changed_since_it_was_saved_is_the_stock_one(
+    saved: dict[Any, tuple[PreTrainedModel, Path]], tmp_path: Path
+) -> None:
+    _, folder = saved["modern", "none", "pairs"]
+    changed = AutoModelForSequenceClassification.from_pretrained(folder, mlp_dropout=0.3, classifier_bias=True)
+    save_model(changed, AutoTokenizer.from_pretrained(folder), tmp_path / "changed", longest=64)
+    classifier, _ = load_any_classifier(str(tmp_path / "changed"))
+    assert type(classifier.model) is type(changed)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])

@@ -92,6 +92,9 @@ def test_what_is_no_text_is_refused(tiny_run: Path) -> None:
         ({"text": texts}, "texts: is a dict, not texts"),
         (Dataset.from_dict({"text": texts}), "texts: item 0 is {'text': 'Dull.'}, not a text"),
         (["Dull.", None], "texts: item 1 is None, not a text"),
+        (Path("texts.txt"), r"texts: is PosixPath\('texts.txt'\), not texts; of a file, give"),
+        (["Dull.", " <br />", ""], "texts: 2 have no text in them, the first is item 1"),
+        ([[]], "texts: 1 have no text in them"),
         ([["Dull.", 3]], r"texts: item 0 is \['Dull.', 3\], not a text"),
     ):
         with pytest.raises(bertpre.UserError, match=words):
@@ -167,6 +170,53 @@ def test_type_checkers_read_the_types() -> None:
     package = Path(bertpre.__file__).parent
     assert (package / "py.typed").is_file()
     assert '"py.typed"' in (package.parent / "pyproject.toml").read_text()
+
+
+def test_a_classifier_is_loaded_from_its_folder_alone(tiny_run: Path) -> None:
+    texts = ["Dull.", "A fine film."]
+    loaded = bertpre.load_classifier(tiny_run / "finetuned")
+    assert loaded(texts) == bertpre.open_run(tiny_run).classifier(texts)
+    with pytest.raises(bertpre.UserError, match="is not a fine-tuned text classifier"):
+        bertpre.load_classifier(tiny_run / "model")
+
+
+def test_one_of_several_processes_may_classify_alone(tiny_run: Path) -> None:
+    program = """
+import sys, accelerate, torch, bertpre
+accelerator = accelerate.Accelerator(cpu=True)
+classify = bertpre.open_run(sys.argv[1]).classifier
+if accelerator.is_main_process:
+    print(len(classify(["Dull.", "A fine film.", "A third."])), "labels on one of", accelerator.num_processes)
+accelerator.wait_for_everyone()
+"""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--no-python"]
+    command += [sys.executable, "-c", program, str(tiny_run)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout == "3 labels on one of 2\n", done.stderr
+
+
+def test_an_interrupted_run_interrupts_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(_recipe: object) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr("bertpre.commands.run.run", stopped)
+    status = 130
+    with pytest.raises(KeyboardInterrupt):
+        bertpre.run("quickstart", output_dir=str(tmp_path))
+    status = 143
+    with pytest.raises(SystemExit, match="143"):
+        bertpre.run("quickstart", output_dir=str(tmp_path))
+
+
+def test_a_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "corpus.txt").write_text("".join(f"This is text number {number}.\n" for number in range(40)))
+    texts = bertpre.data.read_texts("~/corpus.txt")
+    bertpre.data.TokenStore.build("~/store", texts, vocab_size=128, validation_fraction=0.2)
+    store = bertpre.data.TokenStore("~/store")
+    tokenizer = bertpre.data.load_tokenizer("~/store/tokenizer")
+    assert store.folder == tmp_path / "store"
+    assert tokenizer.get_vocab() == store.tokenizer.get_vocab()
 
 
 def test_a_call_leaves_the_callers_training_and_settings_alone(tiny_run: Path) -> None:
