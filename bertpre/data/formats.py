@@ -14,6 +14,7 @@ from bertpre.data.sentences import split_sentences
 
 WIKI, JSON_LINES, TEXT, EMPTY, BINARY, WIKI_DUMP = "<doc> blocks", ".jsonl", ".txt", "empty", "binary", "dump"
 ARTICLE = re.compile(r'<doc id=.*?\btitle="(?P<title>.*)">\s*$')  # titles may contain quotes
+TAGGED = re.compile(r"\S[ \t]+(O|[BIESLU]-\S+)\s*$")  # a word's line, which ends with the tag of an entity or of none
 HEADING = re.compile(r"#{1,6} \S")
 HEAD_BYTES = 1 << 16
 SAMPLED_FILES = 20
@@ -128,6 +129,12 @@ def first_blocks(file: str) -> list[list[str]]:
     head = read_head(file)
     text = head.decode(errors="replace")
     return blocks_of_lines(text.rpartition("\n")[0] if len(head) == HEAD_BYTES else text)
+
+
+def are_tagged(file: str) -> bool:
+    """Whether the lines at a file's beginning are words with tags of entities, as in CoNLL files."""
+    lines = list(chain.from_iterable(first_blocks(file)))
+    return len(lines) >= 10 and sum(TAGGED.search(line) is not None for line in lines) > 0.9 * len(lines)
 
 
 def are_sentences(lines: list[str]) -> bool:

@@ -4,10 +4,11 @@ import glob
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertpre.data.formats import (
     BINARY,
@@ -17,6 +18,7 @@ from bertpre.data.formats import (
     WIKI,
     WIKI_DUMP,
     advised_unit,
+    are_tagged,
     is_utf16,
     read_articles,
     recognize,
@@ -26,6 +28,7 @@ from bertpre.data.tables import (
     CsvFiles,
     JsonFiles,
     ParquetFiles,
+    TaggedFiles,
     TextFiles,
     named,
     path_key,
@@ -37,7 +40,7 @@ from bertpre.data.tables import (
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
-    from datasets import Dataset, IterableDataset
+    from datasets import Dataset, Features, IterableDataset
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +51,17 @@ METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json
 
 
 def load_files(files: list[str], path: str, text_unit: str, key: str) -> Columns:
-    """The rows of files of one kind; `path` is how messages name them together."""
+    """The rows of files of one kind; `path` is how messages name them together.
+
+    `text_unit` is what a row is in a text file: a line, a paragraph, a document, or `tagged`, a sentence with its tags.
+    """
     files, kind = files_of_one_kind(files, path, key)
     if kind == WIKI:
         return TextFiles(files, read_articles)
     if kind == ".parquet":
         return ParquetFiles(files)
+    if kind == ".txt" and text_unit == "tagged":
+        return TaggedFiles(files)
     if kind == ".txt":
         advise_unit(files, path, text_unit, key)
     if kind in (".csv", ".tsv"):
@@ -68,21 +76,11 @@ def load_folder(
     folder: Path, name: str | None, split: str, text_unit: str, key: str
 ) -> "Dataset | IterableDataset | Columns":
     """One split of a folder: as `datasets` reads it, or by content where it knows no file's ending."""
-    from datasets import load_dataset, load_dataset_builder
+    from datasets import load_dataset
 
-    place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
-    try:
-        builder = load_dataset_builder(place, name)
-        found, declared = builder.config.data_files or {}, builder.info.features
-    except FileNotFoundError:
-        found, declared = {}, None
-    files = [file for files in found.values() for file in files]
-    is_known = any(ending(Path(file)) in KNOWN_ENDINGS for file in files)
-    by_content = not is_known and not (files and recognize(files[0]) == BINARY)  # `datasets` knows .arrow and others
-    if by_content:
-        found = unknown_files_by_split(folder)
-        if split not in found:
-            raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
+    found, declared, by_content = files_by_split(folder, name)
+    if by_content and split not in found:
+        raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
     refuse_unread(folder, found, key, by_content)
     refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
@@ -90,17 +88,29 @@ def load_folder(
         return JsonFiles(files_of_one_kind(list(found[split]), str(folder), key)[0], features=declared)
     if by_content or (endings and endings <= set(KNOWN_ENDINGS)):
         return load_files(list(found[split]), str(folder), text_unit, key)
-    return load_dataset(place, name, split=split, streaming=True)
+    return load_dataset(str(folder.resolve()), name, split=split, streaming=True)
 
 
-def unknown_files_by_split(folder: Path) -> dict[str, list[str]]:
-    """The files of a folder, whatever their endings, by the split that `datasets` reads in their names."""
+def files_by_split(folder: Path, name: str | None) -> "tuple[dict[str, list[str]], Features | None, bool]":
+    """A folder's files by the split that `datasets` reads in their names, and the columns that its README.md declares.
+
+    The last value is True where `datasets` knows no file's ending, so that their content counts.
+    """
+    from datasets import load_dataset_builder
     from datasets.data_files import DataFilesDict, get_data_patterns
 
-    place = str(folder.resolve())
-    return {
-        str(split): list(files) for split, files in DataFilesDict.from_patterns(get_data_patterns(place), place).items()
-    }
+    place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
+    found: Mapping[Any, Any] = {}
+    declared = None
+    with suppress(FileNotFoundError):
+        builder = load_dataset_builder(place, name)
+        found, declared = builder.config.data_files or {}, builder.info.features
+    files = [file for files in found.values() for file in files]
+    is_known = any(ending(Path(file)) in KNOWN_ENDINGS for file in files)
+    by_content = not is_known and not (files and recognize(files[0]) == BINARY)  # `datasets` knows .arrow and others
+    if by_content:
+        found = DataFilesDict.from_patterns(get_data_patterns(place), place)
+    return {str(split): list(files) for split, files in found.items()}, declared, by_content
 
 
 def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
@@ -223,7 +233,13 @@ def kind_of(file: str, key: str) -> str:
 
 def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:
     """Log one line where text files are read line by line and something else is plainly meant."""
-    if text_unit != "line" or not (advice := advised_unit(files)):
+    if text_unit != "line":
+        return
+    if are_tagged(files[0]):
+        remedy = "set finetune.task=tokens" if key.startswith("finetune") else "write one sentence a line"
+        log_once(f"{path_key(key)}: the lines of {path} are words with tags, and each is read as a text; {remedy}")
+        return
+    if not (advice := advised_unit(files)):
         return
     unit, sign = advice
     if key.startswith("finetune"):  # its sections have no such key

@@ -2,11 +2,12 @@
 
 import csv
 import json
+import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -321,6 +322,50 @@ class TextFiles:
         for name in self.files:
             with file_named(name):
                 yield from self.read(name)
+
+
+@dataclass(frozen=True)
+class TaggedFiles:
+    """Files of words and tags (CoNLL) as a table with one row per sentence: its words in `text`, their tags in `label`.
+
+    A line has a word and, last, its tag, with tabs or spaces between; an empty line ends a sentence.
+    """
+
+    files: list[str]
+    column_names: tuple[str, ...] = ("text", "label")
+    features: None = None
+
+    def select_columns(self, columns: list[str]) -> "TaggedFiles":
+        """The same table: both columns are read."""
+        return self
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[list[str]]]]:
+        """Batches of sentences. Raises ValueError, which names file and line, where a word has no tag."""
+        sentences = chain.from_iterable(map(read_tagged, self.files))
+        while batch := list(islice(sentences, batch_size)):
+            words, tags = zip(*batch, strict=True)
+            yield {"text": list(words), "label": list(tags)}
+
+
+def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The words and the tags of each sentence of a CoNLL file; lines that begin with -DOCSTART- are none."""
+    words, tags, width = list[str](), list[str](), 0
+    with open_file(file, "rt", encoding="utf-8-sig") as stream, file_named(file):
+        for number, line in enumerate(chain(stream, [""]), start=1):
+            fields = re.split(r"[ \t]+", line.strip(" \t\r\n"))  # not at other spaces, which may stand in words
+            if fields != [""] and fields[0] != "-DOCSTART-":
+                width = width or len(fields)
+                if len(fields) < 2 or len(fields) != width:
+                    has = "no tag" if len(fields) < 2 else f"{len(fields)} columns, and those before have {width}"
+                    raise ValueError(
+                        f"line {number} of {file} has {has}: {line.strip()[:60]!r}; write a word and, last, its tag, "
+                        "with an empty line after each sentence"
+                    )
+                words.append(fields[0])
+                tags.append(fields[-1])
+            elif words:
+                yield words, tags
+                words, tags = [], []
 
 
 def read_lines(file: str) -> Iterator[str]:

@@ -99,9 +99,10 @@ def read_columns(
     columns += [("finetune.label_column", column) for column in label_columns]
     ids, rows, class_names = [], [], None
     name = settings.name if path == settings.path else None  # of that dataset alone
+    text_unit = "tagged" if settings.task == "tokens" else "line"
     for part in split.split("+"):
         source = path, name, part, key
-        table = open_glue(*source) or open_table(*source)
+        table = open_glue(*source) or open_table(*source, text_unit)
         part_rows = list(table.rows(columns))
         ids += [f"{part}/{number}" for number in range(len(part_rows))]
         rows += part_rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.data.local_files import log_once
+from bertpre.data.local_files import files_by_split, log_once
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,
@@ -72,6 +72,7 @@ def read_parts(recipe: Recipe) -> Parts:
     settings = recipe.required_finetune
     if settings.name is None and is_glue(settings.path):
         raise UserError(f"finetune.path: {settings.path} is GLUE: run `bertpre suite`, or name a task in finetune.name")
+    mention_unused_splits(settings)
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
     refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
     refuse_ids(settings, training)
@@ -84,6 +85,22 @@ def read_parts(recipe: Recipe) -> Parts:
     elif settings.validation_fraction:
         training, validation = split_off_validation(recipe, training)
     return Parts(training, validation, test)
+
+
+def mention_unused_splits(settings: Finetune) -> None:
+    """Log a line for each split of a local folder in whose place a part of the training split is measured on."""
+    folder = Path(settings.path)
+    splits = files_by_split(folder, settings.name)[0] if folder.is_dir() else {}
+    if settings.test_fraction and "test" in splits:
+        log_once(
+            f"finetune.test_fraction={settings.test_fraction:g} sets texts of the split {settings.split} aside, though "
+            f"{folder} has a split test; finetune.test_fraction=0 uses that"
+        )
+    if settings.validation_fraction and not is_validation_elsewhere(settings) and "validation" in splits:
+        log_once(
+            f"finetune.validation_fraction={settings.validation_fraction:g} sets texts of the split {settings.split} "
+            f"aside, though {folder} has a split validation; finetune.validation_split=validation uses that"
+        )
 
 
 def read_validation(settings: Finetune, training: Examples) -> Examples:

@@ -633,6 +633,16 @@ def test_another_text_unit_is_advised_where_it_is_plainly_meant(
     assert next(iter(read_documents(str(tmp_path), text_unit="document"))) and len(caplog.messages) == len(advice)
 
 
+def test_words_with_tags_are_not_taken_for_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tagged = "Mira B-PER\nsaw O\nOslo B-LOC\nand O\nleft O\n. O\n\n"
+    (tmp_path / "tagged.txt").write_text(2 * tagged)
+    (tmp_path / "plain.txt").write_text(20 * "There are groups A, B and O\n" + 20 * "There are some more\n")
+    for name, advice in (("tagged.txt", "write one sentence a line"), ("plain.txt", None)):
+        caplog.clear()
+        next(iter(read_documents(str(tmp_path / name))))
+        assert [message.rpartition("; ")[2] for message in caplog.messages] == ([advice] if advice else [])
+
+
 def test_a_table_that_is_read_in_parts_leaves_the_callers_warnings_alone(tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("text\nfirst\nsecond\n")
     filters = list(warnings.filters)

@@ -42,6 +42,46 @@ def write_rows(file: Path, rows: list[dict[str, Any]]) -> str:
     return str(file)
 
 
+TAGGED = "-DOCSTART- -X- O\n\nMira NNP B-PER\nsaw VBD O\n1\u00a0000 CD O\n\nOslo\tNNP\tB-LOC\n \n\n# SYM O"
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.conll"])
+def test_words_with_tags_are_read_from_conll_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(TAGGED)
+    for place in (tmp_path, tmp_path / name):
+        read = read_examples(Finetune(path=str(place), task="tokens"), "train")
+        assert read.texts == [["Mira", "saw", "1\u00a0000"], ["Oslo"], ["#"]]
+        assert read.classes == ("B-LOC", "B-PER", "O")
+        assert [labels.tolist() for labels in read.labels] == [[1, 2, 2], [0], [2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Mira O\nsaw\n", "line 2 of .*words.txt has no tag: 'saw'"),
+        ("# id = 1\nMira O\n", "line 2 of .*words.txt has 2 columns, and those before have 4"),
+        ("Mira O\n\n O\n", "line 3 of .*words.txt has no tag: 'O'"),
+    ],
+)
+def test_a_word_without_a_tag_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text(text)
+    with pytest.raises(UserError, match=problem):
+        read_examples(Finetune(path=str(tmp_path / "words.txt"), task="tokens"), "train")
+
+
+def test_splits_in_whose_place_a_part_is_set_aside_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for split in ("train", "dev", "test"):
+        write_rows(tmp_path / f"{split}.csv", [{"text": f"{split} {n}", "label": n % 2} for n in range(40)])
+    path, own = str(tmp_path), {"validation_fraction": 0.2, "test_fraction": 0.2}
+    read_parts(recipe_of(path=path, validation_split="validation"))
+    assert not caplog.messages
+    read_parts(recipe_of(path=path, **own))
+    assert [message.rpartition("; ")[2] for message in caplog.messages] == [
+        "finetune.test_fraction=0 uses that",
+        "finetune.validation_split=validation uses that",
+    ]
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
 @pytest.mark.parametrize(
     ("labels", "classes", "numbers"),
