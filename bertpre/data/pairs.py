@@ -9,7 +9,7 @@ import numpy as np
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target
-DRAWS = 8  # of a random segment, before the nearest one is taken
+DRAWS = 8  # of a random segment, before another way is taken
 REACH = 16  # places in the order of forms, for `balanced`
 
 
@@ -55,8 +55,8 @@ def plan_pairs(
     Four differences keep the label out of the form, or waste less:
     - A random segment B is the true next of another pair and has the length of the one that it replaces. Google's fills
       the pair with sentences from anywhere.
-    - A sentence that is left alone at the end of its document has no true next. It gets a random one, so that the row
-      is full, but no label (IGNORE_INDEX). Google labels it random.
+    - A sentence that is left alone at the end of its document has no true next. It gets text from another document, so
+      that the row is full, but no label (IGNORE_INDEX). Google labels it random.
     - Two sentences are gathered where the document has two, however long the first.
     - The short target is drawn for each pair, not for each document, so that a document is not cut up as a whole.
 
@@ -99,17 +99,19 @@ def plan_whole_sentences(
             add((document, sentence, cut, stop, target, label))
             sentence = stop if label == 0 else cut  # the sentences after A are put back
     owner, begin, cuts, stops, targets, labels = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-    owner = owner if originals is None else originals[owner]
-    is_alone = cuts == stops
+    originals = np.arange(len(first) - 1) if originals is None else originals
+    owner, is_alone = originals[owner], cuts == stops
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], labels])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
-    wanted = np.where(is_alone, targets - (sentences[stops] - sentences[begin]), sentences[stops] - sentences[cuts])
     # What a random segment has in common with the true one: its length first, then how it ends.
     marks = np.zeros(len(sentences) - 1, dtype=bool) if has_end_mark is None else has_end_mark
-    form = 2 * (true_next[:, 1] - true_next[:, 0]) + marks[stops - 1]
-    needed = labels != 0
-    chosen = random_choice(form, owner, 2 * wanted[needed] + marks[stops - 1][needed], owner[needed], generator)
-    planned[needed, B_START : B_END + 1] = true_next[chosen]
+    form, is_random = 2 * (true_next[:, 1] - true_next[:, 0]) + marks[stops - 1], labels == 1
+    planned[is_random, B_START : B_END + 1] = true_next[
+        random_choice(form, owner, form[is_random], owner[is_random], generator)
+    ]
+    room_for_b = (targets - (sentences[stops] - sentences[begin]))[is_alone]
+    spans = random_text(sentences, documents, originals, room_for_b, owner[is_alone], generator)
+    planned[is_alone, B_START : B_END + 1] = spans
     return planned
 
 
@@ -139,6 +141,41 @@ def random_choice(
         distance = np.where(owner == not_from[row], np.iinfo(np.int64).max, np.abs(form - wanted[row]))
         chosen[row] = distance.argmin()
     return order[chosen]
+
+
+def random_text(
+    sentences: np.ndarray,
+    documents: np.ndarray,
+    originals: np.ndarray,
+    wanted: np.ndarray,
+    not_from: np.ndarray,
+    generator: random.Random,
+) -> np.ndarray:
+    """Where random sentences of other documents than `not_from`, (R,), begin and end, (R, 2), in tokens.
+
+    They are at least `wanted` tokens, (R,), or a whole document, the longest of several drawn at random.
+    """
+    rng = np.random.default_rng(generator.getrandbits(64))
+    document = np.repeat(np.arange(len(originals)), np.diff(documents))  # of each sentence
+    tokens = np.diff(sentences[documents])
+
+    def use(sentence: np.ndarray) -> np.ndarray:
+        """How many of the wanted tokens a sentence's document has; -1 where it is the row's own."""
+        own = originals[document[sentence]] == not_from
+        return np.where(own, -1, np.minimum(tokens[document[sentence]], np.maximum(wanted, 0)))
+
+    drawn = rng.integers(len(document), size=len(wanted))
+    for _ in range(DRAWS):
+        another = rng.integers(len(document), size=len(wanted))
+        drawn = np.where(use(another) > use(drawn), another, drawn)
+    for row in np.flatnonzero(use(drawn) < 0):
+        others = np.flatnonzero(originals[document] != not_from[row])
+        drawn[row] = rng.choice(others) if len(others) else drawn[row]
+    first, end = documents[document[drawn]], documents[document[drawn] + 1]
+    latest = np.searchsorted(sentences, sentences[end] - wanted, side="right") - 1  # with enough text after it
+    begin = np.minimum(drawn, np.clip(latest, first, end - 1))
+    stop = np.clip(np.searchsorted(sentences, sentences[begin] + wanted), begin + 1, end)
+    return np.column_stack([sentences[begin], sentences[stop]])
 
 
 def plan_swaps(

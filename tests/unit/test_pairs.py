@@ -19,6 +19,7 @@ from bertpre.data.pairs import (
     plan_pairs,
     plan_swaps,
     random_choice,
+    random_text,
     truncate_pairs,
 )
 from bertpre.data.sampler import PairDataset
@@ -123,7 +124,27 @@ def test_random_segments_come_from_all_other_documents() -> None:
 
 def test_a_random_segment_never_begins_a_document_since_no_true_next_does() -> None:
     whole = plan([[5] * 10] * 20, 512, random_next_prob=1.0)  # nothing is truncated
-    assert (whole[:, 2] % 50 != 0).all()
+    is_random = whole[:, IS_RANDOM_NEXT] == 1
+    assert is_random.any()
+    assert (whole[is_random, 2] % 50 != 0).all()
+
+
+def test_lone_sentences_get_different_text_that_fills_their_rows() -> None:
+    lengths = [[9]] * 300 + [[9] * 12] * 30  # lone ones, and documents of 108 tokens
+    whole = plan(lengths, 64, short_seq_prob=0.0)
+    lone = whole[whole[:, 0] < 300 * 9]
+    sizes = lone[:, 3] - lone[:, 2]
+    assert len(lone) == 300
+    assert len(set(lone[:, 2].tolist())) > 150
+    assert np.mean(sizes == 64 - 3 - 9) > 0.95
+
+
+def test_the_text_for_a_lone_sentence_is_not_of_a_copy() -> None:
+    sentences, documents = offsets([[5] * 50, [5] * 50, [7]])
+    originals = np.array([0, 0, 2])
+    for seed in range(20):
+        (span,) = random_text(sentences, documents, originals, np.array([20]), np.array([0]), random.Random(seed))
+        assert span.tolist() == [500, 507]
 
 
 def test_truncation_removes_from_the_front_as_often_as_from_the_back() -> None:
