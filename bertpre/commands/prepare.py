@@ -8,13 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertpre.console import console, duration, is_one_of_several
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
 from bertpre.data.corpus import TextSource
 from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
-from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
+from bertpre.data.tokenizer import load_tokenizer, maskable_ids, tokenizer_fingerprint
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, locked, refuse_unknown_model, write_text
 from bertpre.recipe import Recipe, Source, flatten
@@ -68,6 +70,7 @@ def prepare(
     data = data_folder(recipe)
     metrics = audit_store(data, recipe.training.phases[0].max_length, recipe.seed, **pair_options)
     tokenizer = load_tokenizer(folder / "tokenizer")
+    refuse_unknown_text(data, maskable_ids(tokenizer))
     metrics |= audit_frequencies(read_token_counts(data), tokenizer, recipe.training.mask_split)
     metrics |= {"data_sha256": file_checksum(data / "manifest.json")}  # the manifest has the checksums of all files
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
@@ -77,6 +80,16 @@ def prepare(
     for line in audit_lines(metrics):
         (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics
+
+
+def refuse_unknown_text(data: Path, maskable: np.ndarray) -> None:
+    """Raise UserError where no token of a split is one that can be masked: the tokenizer is another language's."""
+    for split in SPLITS:
+        if not any(np.isin(shard.tokens, maskable).any() for shard in open_shards(data, split)):
+            raise UserError(
+                f"tokenizer: every token of the {split} part of the corpus is unknown; leave tokenizer.path out to "
+                "learn a vocabulary from the corpus, or give a tokenizer of its language"
+            )
 
 
 def take_over_tokenizer(recipe: Recipe, folder: Path) -> None:

@@ -53,6 +53,7 @@ DATED = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jahrhundert)"
 )
 GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # has no capitals
+FAR = 1000  # characters without a letter at the beginning of a sentence; more would be read again at each mark
 FIRST_LETTER = re.compile(r"[\W\d_]*([^\W\d_])")
 ENUMERATOR = re.compile(r"\s*[(\[]?\d{1,3}$")  # "2. The music" is one sentence
 ACCENTED = re.compile(r"[À-ÖØ-öø-ɏḀ-ỿ]")
@@ -94,7 +95,7 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
     following = text[match.end() : match.end() + 1]
     has_capitals = is_accented if precedes_a_to_z else match["mark"] in ".!?…;" and is_small(following)
     if has_capitals:  # the language has, and a small letter follows
-        first = FIRST_LETTER.match(text, start)
+        first = FIRST_LETTER.match(text, start, start + FAR)
         if first is None or not is_small(first[1]):
             return True
         if match["mark"] == "." and SHORT_OR_NUMBER.search(text, *before):

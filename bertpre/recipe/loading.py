@@ -30,7 +30,7 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
     training={"max_steps": 100}`. Raises UserError for a missing file, an unknown key or a bad value.
     """
     if isinstance(name, Recipe):
-        path, values = Path("recipe"), name.model_dump()
+        path, values = Path("recipe"), name.model_dump(mode="json")  # lists, as in YAML
     else:
         path = find_recipe(os.fspath(name))
         values = read_yaml(path)
@@ -138,7 +138,9 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     target: Any = values
     for place, part in enumerate(parents, start=1):
-        if isinstance(target, list) and part.isdigit() and int(part) < len(target):
+        if isinstance(target, list) and part.isdigit():
+            if int(part) >= len(target):
+                raise too_few(key, ".".join(parents[: place - 1]), target)
             target = target[int(part)]
         elif isinstance(target, dict):
             if target.get(part) is None:
@@ -153,8 +155,13 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
     else:
         section = ".".join(parents)
         if isinstance(target, list) and last.isdigit():
-            raise UserError(f"{key}: {section!r} has {len(target)} entries, counted from 0; give the whole list")
+            raise too_few(key, section, target)
         raise UserError(f"{key}: {section!r} is not a section; if it is a list, write {section}.0.{last}")
+
+
+def too_few(key: str, section: str, entries: list[Any]) -> UserError:
+    """The error for a number beyond the entries of a list."""
+    return UserError(f"{key}: {section!r} has {len(entries)} entries, counted from 0; give the whole list")
 
 
 def default_list(key: str) -> Any:

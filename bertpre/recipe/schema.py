@@ -477,7 +477,7 @@ class Suite(Section):
 class Recipe(Section):
     """Everything a run needs."""
 
-    output_dir: str
+    output_dir: Annotated[str, Field(min_length=1)]
     """The run directory: a new folder."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of everything random."""

@@ -10,6 +10,7 @@ import pytest
 
 from bertpre.data import sample
 from bertpre.data.store import open_shards
+from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.run_directory import read_results
 from tests.helpers import run_here, tree_hash
 from tests.integration.write_faults import at_write
@@ -54,6 +55,15 @@ def test_an_odd_text_among_others_is_prepared(odd: str, prepare: Prepare, tmp_pa
     figures = prepared(tmp_path)
     assert figures["documents"] + sum(figures["dropped"].values()) == 81
     assert run_here("pretrain", tmp_path / "run" / "recipe.yaml", "training.max_steps=2", "training.budget=null") == 0
+
+
+def test_a_tokenizer_of_another_script_is_refused(
+    prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn_tokenizer(["plain latin words of a text with letters"] * 50, vocab_size=128).save_pretrained(tmp_path / "own")
+    texts = [f"{first}{second} текст без латинских букв" for first in "абвгдежзик" for second in "лмнопрстуф"]
+    assert prepare(texts, f"tokenizer.path={tmp_path / 'own'}", "pairs.kind=none") == 2
+    assert "every token of the train part of the corpus is unknown" in capsys.readouterr().err
 
 
 def test_identical_texts_are_one_document_and_too_few(

@@ -443,11 +443,19 @@ def test_large_numbers_that_differ_little_stay_apart(tmp_path: Path) -> None:
     assert read.labels.tolist() == [row["label"] for row in rows]
 
 
+@pytest.mark.parametrize("limit", [50, 100, 200])
+def test_a_limit_takes_both_of_two_classes_that_alternate(limit: int, tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": ["no", "yes"][number % 2]} for number in range(400)]
+    read = read_examples(Finetune(path=write_rows(tmp_path / "a.csv", rows)), "train", limit=limit)
+    assert len(set(read.ids)) == limit
+    assert 0.3 < read.labels.mean() < 0.7
+
+
 def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
     rows = [{"text": f"text {number}", "label": int(number >= 50)} for number in range(100)]
     read = read_examples(Finetune(path=write_rows(tmp_path / "sorted.csv", rows)), "train", limit=10)
     assert read.labels.tolist() == [0] * 5 + [1] * 5
-    assert (read.texts[0], read.texts[-1]) == ("text 0", "text 99")
+    assert [int(text.removeprefix("text ")) // 10 for text in read.texts] == list(range(10))  # one of each tenth
 
 
 @pytest.mark.parametrize(

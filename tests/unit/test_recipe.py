@@ -103,6 +103,8 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("pairs.validation_fraction=0.5", "pairs.validation_fraction"),
         ("training.wandb_project=team/project", "training.wandb_project"),
         ("seed=-1", "seed"),
+        ("output_dir=''", "output_dir: String should have at least 1 character"),
+        ("corpus.more.0.path=x", "corpus.more.0.path: 'corpus.more' has 0 entries, counted from 0; give the whole"),
         ("seed=99999999999999999999", "seed"),
         ("tokenizer.vocab_size=10", "tokenizer.vocab_size"),
         ("corpus=null", "corpus"),
@@ -269,6 +271,11 @@ def test_what_is_merged_may_itself_be_merged() -> None:
     assert read_yaml_text(text) == yaml.safe_load(text)
     with pytest.raises(yaml.YAMLError, match="'a' is given twice"):
         read_yaml_text("b: &b {c: 1}\nx: &m {<<: *b, a: 2, a: 3}\ny: {<<: *m}\n")
+
+
+def test_a_recipe_takes_the_overrides_that_its_file_takes() -> None:
+    changes = ["training.mask_split.0=0.7", "training.mask_split.1=0.2"]
+    assert load_recipe(load_recipe("quickstart"), changes) == load_recipe("quickstart", changes)
 
 
 def test_keywords_add_to_nested_overrides() -> None:
