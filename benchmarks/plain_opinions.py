@@ -14,9 +14,9 @@ import re
 import sys
 from pathlib import Path
 
-from bertpre.commands.predict import as_examples
 from bertpre.data.sample import CLASSES, generate, normalize
 from bertpre.finetuning.loading import load_any_classifier
+from bertpre.finetuning.prediction import as_examples
 from bertpre.training.intervals import wilson_interval
 
 OPINIONS = Path(__file__).parent.parent / "tests" / "plain_opinions.tsv"

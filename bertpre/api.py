@@ -137,7 +137,7 @@ class TextClassifier:
         single texts where pairs are read, and for the reverse; a model from elsewhere reads pairs if the first text is
         one.
         """
-        from bertpre.commands.predict import as_examples, content_of, is_pair, named_prediction
+        from bertpre.finetuning.prediction import as_examples, content_of, is_pair, named_prediction
 
         given = texts_in(texts)
         if not given:

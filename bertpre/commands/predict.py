@@ -11,23 +11,18 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertpre.console import figure_text
-from bertpre.data.cleaning import clean_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
 from bertpre.data.formats import is_utf16, read_head
 from bertpre.data.local_files import KNOWN_ENDINGS, ending
 from bertpre.errors import UserError, unreadable
-from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.loading import load_any_classifier
-from bertpre.finetuning.rows import items_of, text_in, words_in
-from bertpre.finetuning.task import Task
+from bertpre.finetuning.prediction import Text, as_examples, content_of, is_pair, named_prediction
+from bertpre.finetuning.rows import text_in, words_in
 from bertpre.recipe import Finetune
 from bertpre.runtime import own_device, start_accelerator
 
-Text = str | tuple[str, ...] | list[str]  # a text, the two texts of a pair, or words
 SLICE = 256  # texts that are read before the first is printed
 
 
@@ -85,21 +80,6 @@ def predict(
             f"{empty_rows[0]})",
             file=sys.stderr,
         )
-
-
-def is_pair(text: Text) -> bool:
-    """Whether a text is given as a pair: as a tuple of two, or with a tab."""
-    return isinstance(text, tuple) or (isinstance(text, str) and "\t" in text)
-
-
-def content_of(task: Task) -> Callable[[Text], object]:
-    """What tells whether a text holds anything for the task; words are read as they are, not cleaned."""
-    return items_of if task.kind == "tokens" else has_text
-
-
-def has_text(text: Text) -> bool:
-    """Whether a text, or one of the two texts of a pair, is more than markup and white space."""
-    return any(map(clean_text, [text] if isinstance(text, str) else text))
 
 
 def without_empty(
@@ -164,46 +144,6 @@ def read_lines(file: str | None) -> Iterator[str]:
     except (OSError, ValueError, *DAMAGED) as error:
         reason = unreadable(error).removeprefix(f"{file}: ")
         raise UserError(f"{place} cannot be read as text: {reason}") from None
-
-
-def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
-    """Texts as examples, with placeholders as labels."""
-    ids = list(map(str, range(len(texts))))
-    if task.kind == "tokens":
-        words = list(map(items_of, texts))
-        return Examples(ids, words, None, [np.zeros(len(row), dtype=np.int64) for row in words], task.classes)
-    parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
-    if has_pairs and (missing := [part for part in parts if len(part) < 2]):
-        raise UserError(
-            f"this classifier reads pairs; give the two texts of {missing[0][0]!r} as a tuple in Python, with a tab "
-            "between them in a shell, $'first text\\tsecond text'"
-        )
-    if has_pairs and (longer := [part for part in parts if len(part) > 2]):
-        raise UserError(f"this classifier reads pairs, not {len(longer[0])} texts such as {longer[0]!r}")
-    if not has_pairs and (pairs := [part for part in parts if len(part) > 1]):
-        raise UserError(f"this classifier reads single texts, not pairs such as {pairs[0]!r}")
-    sides = [list(map(clean_text, side)) for side in zip(*parts, strict=True)]
-    labels = np.zeros(len(texts), dtype=np.int64)
-    return Examples(ids, sides[0], sides[1] if has_pairs else None, labels, task.classes)
-
-
-def named_prediction(task: Task, text: Text, output: np.ndarray) -> dict[str, Any]:
-    """The prediction for one text, with the names of the classes."""
-    if task.kind == "regression":
-        return {"value": float(f"{output:.7g}")}  # as many digits as fp32 has
-    if task.kind == "tokens":  # a word beyond the maximum length has no tag
-        tags = [task.classes[row.argmax()] for row in output]
-        words = items_of(text)
-        return {"words": words, "tags": [*tags, *[None] * (len(words) - len(tags))]}
-    named = {name: round(float(value), 6) for name, value in zip(task.classes, output, strict=True)}
-    if task.kind == "multi_label":
-        chosen = [name for name, value in zip(task.classes, output, strict=True) if value > 0.5]
-        return {"labels": chosen, "probabilities": named}
-    return {
-        "label": task.classes[output.argmax()],
-        "probability": round(float(output.max()), 6),
-        "probabilities": named,
-    }
 
 
 def as_line(text: str, prediction: dict[str, Any]) -> str:

@@ -159,7 +159,7 @@ def split_off_validation(recipe: Recipe, examples: Examples) -> tuple[Examples, 
     training, validation = (examples.subset([i for i in shuffled if is_held_out[i] == out]) for out in (False, True))
     remedy = "give more examples or a larger fraction, or 0 to keep the last epoch"
     if settings.limit is not None:
-        remedy += "; finetune.limit takes examples at even distances: another number may take other classes"
+        remedy += "; finetune.limit takes few: another number may take other classes"
     refuse_single_answer(settings.task, validation, f"{key}: {share} of {len(examples)} examples", remedy)
     return training, validation
 

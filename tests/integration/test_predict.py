@@ -16,9 +16,9 @@ from pyarrow.parquet import read_table
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from bertpre.api import TextClassifier
-from bertpre.commands.predict import as_examples
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_any_classifier
+from bertpre.finetuning.prediction import as_examples
 from bertpre.recipe import load_recipe
 from tests.helpers import run_here
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bertpre.commands.predict import as_line, named_prediction
+from bertpre.commands.predict import as_line
+from bertpre.finetuning.prediction import named_prediction
 from bertpre.finetuning.task import Task
 
 
