@@ -54,6 +54,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     if is_chosen := chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
+    if settings.task == "tokens" and (cut := sum(map(len, test.texts)) - sum(map(len, labels))):
+        print(f"warning: {cut:,} words lie beyond finetune.max_length={settings.max_length} tokens and are not scored")
     metrics = score(settings.task, labels, outputs, test.classes)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)

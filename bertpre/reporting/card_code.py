@@ -33,11 +33,13 @@ print(classify({text}, truncation=True))
 ```
 """
 LOADING_WORDS = """```python
+import unicodedata
+
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 model = AutoModelForTokenClassification.from_pretrained("{repo_id}"{subfolder})
 tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{subfolder})
-words = "Anne-Marie saw Oslo .".split()
+words = unicodedata.normalize("NFC", "Anne-Marie saw Oslo .").split()
 spaced = words[:1] + [" " + word for word in words[1:]]  # as in training
 inputs = tokenizer(spaced, is_split_into_words=True, truncation=True, return_tensors="pt")
 labels, numbers = model(**inputs).logits[0].argmax(-1).tolist(), inputs.word_ids()
@@ -46,8 +48,9 @@ for place, number in enumerate(numbers):
         print(words[number], model.config.id2label[labels[place]])
 ```
 
-A word has the label of its first token. The pipeline `token-classification` labels the parts of a word with a hyphen,
-and each Chinese character, by themselves: it finds other entities in them.
+A word has the label of its first token. Give the pipeline `token-classification` `aggregation_strategy="first"`: the
+later tokens of a word were never trained. It labels the parts of a word with a hyphen, and each Chinese character, by
+themselves: it finds other entities in them.
 """
 LOADING_ONNX = """```python
 import onnxruntime

@@ -198,7 +198,9 @@ def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
             own = tuning.name if more.path in (None, tuning.path) else None  # of finetune.path alone
             where = dataset(more.path or tuning.path, own, more.split)
             lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
-    if not (reads_words and is_classifier(results)):
+    if reads_words and is_classifier(results):
+        lines.append("- Unicode was brought into its form NFC; give the model such words.")
+    else:
         lines.append(
             "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its "
             "form NFC; give the model such texts."

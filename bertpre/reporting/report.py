@@ -233,12 +233,13 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
     if (tuning := recipe.finetune) is not None:
         task = "token-classification" if tuning.task == "tokens" else "text-classification"
         single = '"A wonderful film."' if tuning.path == "sample" else '"A text of yours."'
-        cut = "" if tuning.task == "tokens" else ", truncation=True"  # that pipeline cuts by itself
+        is_words = tuning.task == "tokens"  # that pipeline cuts by itself, and only a word's first token is trained
+        options = ', aggregation_strategy="first"' if is_words else ", truncation=True"
         texts = single if tuning.text_pair_column is None else "--file pairs.csv"
         lines += [
             f"  Label texts:        {program()} predict {run} {texts}",
             "  Load in Python:     from transformers import pipeline",
-            f'                      classify = pipeline("{task}", {loading(folder / "finetuned")}{cut})',
+            f'                      classify = pipeline("{task}", {loading(folder / "finetuned")}{options})',
         ]
     else:
         lines += [
