@@ -72,8 +72,8 @@ def read_parts(recipe: Recipe) -> Parts:
     settings = recipe.required_finetune
     if settings.name is None and is_glue(settings.path):
         raise UserError(f"finetune.path: {settings.path} is GLUE: run `bertpre suite`, or name a task in finetune.name")
-    mention_unused_splits(settings)
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
+    mention_unused_splits(settings)
     refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
     refuse_ids(settings, training)
     if settings.text_pair_column is None:
@@ -90,7 +90,7 @@ def read_parts(recipe: Recipe) -> Parts:
 def mention_unused_splits(settings: Finetune) -> None:
     """Log a line for each split of a local folder in whose place a part of the training split is measured on."""
     folder = Path(settings.path)
-    splits = files_by_split(folder, settings.name)[0] if folder.is_dir() else {}
+    splits = files_by_split(folder, settings.name)[0] if folder.is_dir() and not is_glue(settings.path) else {}
     if settings.test_fraction and "test" in splits:
         log_once(
             f"finetune.test_fraction={settings.test_fraction:g} sets texts of the split {settings.split} aside, though "

@@ -118,8 +118,11 @@ def test_a_sample_takes_as_much_memory_as_any_batch(prepared: Path, monkeypatch:
     without_padding(monkeypatch)
     recipe, tokenizer = load_recipe(str(prepared)), load_tokenizer(prepared / "tokenizer")
     data = PretrainingData(recipe, tokenizer, prepared / "data", start_accelerator())
+    of_real_rows = []
     for phase, first in zip(data.phases, data.largest(), strict=True):
         sizes = [len(phase.sample(8)["token_index"]), phase.max_length * 8, len(first["token_index"])]
-        assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
+        assert sizes[0] > sizes[1] >= sizes[2]  # eight rows may be full
+        of_real_rows.append(sizes[2] / sizes[1])
         assert phase.sample(8)["row_bounds"].shape == first["row_bounds"].shape
+    assert min(of_real_rows) < 1
     assert not any("token_index" in batch for batch in data.validation_batches())
