@@ -29,13 +29,13 @@ def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = N
     from bertpre.commands.run import run as run_stages
     from bertpre.runtime import callers_settings_kept
 
-    with callers_settings_kept(), interrupts_as_python_has_them():
+    with callers_settings_kept(), raising_keyboard_interrupt():
         return Run(run_stages(checked))
 
 
 @contextmanager
-def interrupts_as_python_has_them() -> Iterator[None]:
-    """Raise KeyboardInterrupt where a command would end with the status of one, which closes Python and no notebook."""
+def raising_keyboard_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt in place of the SystemExit with which an interrupted training ends a command."""
     try:
         yield
     except SystemExit as end:

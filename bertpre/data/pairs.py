@@ -9,7 +9,7 @@ import numpy as np
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target
-DRAWS = 8  # of a random segment, before another way is taken
+DRAWS = 8  # of a random segment; if none fits, the nearest in length, or any of another document, is taken
 REACH = 16  # places in the order of forms, for `balanced`
 
 
@@ -159,7 +159,7 @@ def random_text(
     document = np.repeat(np.arange(len(originals)), np.diff(documents))  # of each sentence
     tokens = np.diff(sentences[documents])
 
-    def use(sentence: np.ndarray) -> np.ndarray:
+    def usable(sentence: np.ndarray) -> np.ndarray:
         """How many of the wanted tokens a sentence's document has; -1 where it is the row's own."""
         own = originals[document[sentence]] == not_from
         return np.where(own, -1, np.minimum(tokens[document[sentence]], np.maximum(wanted, 0)))
@@ -167,8 +167,8 @@ def random_text(
     drawn = rng.integers(len(document), size=len(wanted))
     for _ in range(DRAWS):
         another = rng.integers(len(document), size=len(wanted))
-        drawn = np.where(use(another) > use(drawn), another, drawn)
-    for row in np.flatnonzero(use(drawn) < 0):
+        drawn = np.where(usable(another) > usable(drawn), another, drawn)
+    for row in np.flatnonzero(usable(drawn) < 0):
         others = np.flatnonzero(originals[document] != not_from[row])
         drawn[row] = rng.choice(others) if len(others) else drawn[row]
     first, end = documents[document[drawn]], documents[document[drawn] + 1]

@@ -348,7 +348,7 @@ class TaggedFiles:
 
 
 def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The words and the tags of each sentence of a CoNLL file; lines that begin with -DOCSTART- are none."""
+    """The words and the tags of each sentence of a CoNLL file, without the lines that begin with -DOCSTART-."""
     words, tags, width = list[str](), list[str](), 0
     with open_file(file, "rt", encoding="utf-8-sig") as stream, file_named(file):
         for number, line in enumerate(chain(stream, [""]), start=1):
