@@ -121,7 +121,9 @@ def a_model_and_texts(
             metavar="TEXT", help="Default: the lines of standard input. Two texts of a pair have a tab between them."
         ),
     ] = None,
-    file: Annotated[str | None, typer.Option(help="Texts: one per line, or CSV, TSV, JSON lines, Parquet.")] = None,
+    file: Annotated[
+        str | None, typer.Option(help="Texts: one per line, or CSV, TSV, JSON lines, Parquet; words: also CoNLL.")
+    ] = None,
     text_column: Annotated[
         str | None, typer.Option(help="The column with the texts in a table. Default: the recipe's, else text.")
     ] = None,
@@ -261,7 +263,7 @@ SECTIONS = {  # of `bertpre --help`
     ),
     "Use and share": (
         Command("predict", "predict:predict", a_model_and_texts,
-                "Print the label and its probability for each text.",
+                "Print the label and its probability for each text, or each word's tag.",
                 ('predict runs/quickstart "A wonderful film."', "predict runs/quickstart --file reviews.csv --json")),
         Command("fill", "fill:fill", a_model_and_masked_texts,
                 "Print a masked language model's guesses for [MASK].",

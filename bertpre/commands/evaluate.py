@@ -23,6 +23,7 @@ from bertpre.finetuning.splits import (
     neighbours,
     overlap,
     own_parts,
+    shifted_class,
 )
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import overlap_text
@@ -56,6 +57,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
     if settings.task == "tokens" and (cut := sum(map(len, test.texts)) - sum(map(len, labels))):
         print(f"warning: {cut:,} words lie beyond finetune.max_length={settings.max_length} tokens and are not scored")
+    if warning := shifted_class(settings.task, parts.training, test):
+        print(f"warning: {warning}")
     metrics = score(settings.task, labels, outputs, test.classes)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)

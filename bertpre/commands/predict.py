@@ -14,7 +14,7 @@ from typing import Any
 from bertpre.console import figure_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
-from bertpre.data.formats import is_utf16, read_head
+from bertpre.data.formats import are_tagged, is_utf16, read_head
 from bertpre.data.local_files import KNOWN_ENDINGS, ending
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.loading import load_any_classifier
@@ -31,14 +31,14 @@ def predict(
 ) -> None:
     """Print label, probability and text for each of `texts`, or else for each row or line of `file` or standard input.
 
-    CSV, TSV, JSON lines and Parquet files have the text in `text_column`, by default the recipe's; any other file has
-    one text a line, like standard input.
+    CSV, TSV, JSON lines and Parquet files have the text in `text_column`, by default the recipe's; for the task
+    `tokens` a CoNLL file has a word a line; any other file has one text a line, like standard input.
 
     `model` is a run directory, whose recipe decides how long texts are cut, or the folder or Hub id of any text
     classifier. Separate the texts of a pair by a tab; a file's second text is in the recipe's `text_pair_column`. A
     model from elsewhere does not say whether it reads pairs: it does if the first text has a tab, or the file a column
     `text_pair`. A regression prints the number instead of label and probability; several labels are joined by commas;
-    words are followed by / and their tag.
+    words are followed by / and their tag, or a question mark beyond the longest text that the model reads.
     Rows without text are left out, and counted in a warning; `as_json` gives each row's number. Raises UserError if
     there is no such model, or no text.
     """
@@ -103,8 +103,13 @@ def read_texts(
 ) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs.
 
-    `text_column` stands for the recipe's.
+    For the task `tokens` a CoNLL file has the words of a sentence in several lines. `text_column` stands for the
+    recipe's.
     """
+    if settings.task == "tokens" and file is not None and Path(file).is_file() and are_tagged(file):
+        table = open_table(file, None, "train", "--file", text_unit="tagged")
+        yield from (words for (words,) in table.rows([("text_column", "text")]))
+        return
     if file is None or not is_table(file):
         yield from read_lines(file)
         return

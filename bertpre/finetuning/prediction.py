@@ -55,9 +55,11 @@ def named_prediction(task: Task, text: Text, output: np.ndarray) -> dict[str, An
     if task.kind == "regression":
         return {"value": float(f"{output:.7g}")}  # as many digits as fp32 has
     if task.kind == "tokens":  # a word beyond the maximum length has no tag
-        tags = [task.classes[row.argmax()] for row in output]
         words = items_of(text)
-        return {"words": words, "tags": [*tags, *[None] * (len(words) - len(tags))]}
+        unread = [None] * (len(words) - len(output))
+        tags = [task.classes[row.argmax()] for row in output]
+        probabilities = [round(float(row.max()), 6) for row in output]
+        return {"words": words, "tags": tags + unread, "probabilities": probabilities + unread}
     named = {name: round(float(value), 6) for name, value in zip(task.classes, output, strict=True)}
     if task.kind == "multi_label":
         chosen = [name for name, value in zip(task.classes, output, strict=True) if value > 0.5]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 MOST_SHOWN = 10  # classes in a line of the log
+SHIFT, SHIFT_TEXTS = 0.2, 50  # a difference of shares that chance hardly makes in so many texts
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,21 @@ def lone_labels(task: str, examples: Examples) -> str | None:
         return None
     shown = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
     return f"labels with one training example: {shown}; misspelt? A class with so few is hardly learned, and not tested"
+
+
+def shifted_class(task: str, training: Examples, test: Examples) -> str | None:
+    """A warning that names the class whose share differs most, where training and test texts differ much in it."""
+    if task != "classification" or len(test) < SHIFT_TEXTS:
+        return None
+    counts = [np.bincount(part.labels, minlength=len(part.classes)) for part in (training, test)]
+    learned, tested = (each / each.sum() for each in counts)
+    most = int(np.abs(learned - tested).argmax())
+    if abs(learned[most] - tested[most]) < SHIFT:
+        return None
+    return (
+        f"{test.classes[most]!r} is the label of {learned[most]:.0%} of the training texts and of {tested[most]:.0%} "
+        "of the test texts; a classifier expects the shares that it was trained on"
+    )
 
 
 def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:

@@ -150,6 +150,13 @@ def test_every_task(
         assert run_here("predict", run / "finetuned", "--file", tmp_path / "more.jsonl", "--json") == 0
         assert json.loads(capsys.readouterr().out) == printed
         assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
+    if kind == "words":
+        tagged = tmp_path / "tagged.conll"
+        tagged.write_text("mira B-PER\nsaw O\noslo B-LOC\n\n" * 4)
+        assert run_here("predict", run, "--file", tagged, "--json") == 0
+        rows = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        assert [row["words"] for row in rows] == [["mira", "saw", "oslo"]] * 4
+        assert all(0.3 < value <= 1 for row in rows for value in row["probabilities"])
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
     if kind == "words":  # one that the pre-tokenizer splits
         text = "mira-oda saw oslo"

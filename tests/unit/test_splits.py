@@ -20,6 +20,7 @@ from bertpre.finetuning.splits import (
     read_parts,
     read_test,
     set_aside,
+    shifted_class,
     split_off_validation,
 )
 from bertpre.recipe import Finetune
@@ -260,3 +261,17 @@ def test_copies_of_training_texts_cannot_choose_the_best_epoch(
     write_rows(tmp_path / "b.jsonl", [*rows[:3], {"text": "another", "label": 1}])
     assert len(read_parts(recipe_of(path=path, validation_path=other)).validation) == 4
     assert "finetune.validation_path: 3 of 4 validation texts equal a training text" in caplog.text
+
+
+def test_other_shares_of_the_classes_in_the_test_texts_are_a_warning() -> None:
+    def examples(first: int, second: int) -> Any:
+        labels = np.array([0] * first + [1] * second)
+        return replace(
+            examples_of([str(number) for number in range(first + second)], labels=labels), classes=("a", "b")
+        )
+
+    warning = shifted_class("classification", examples(60, 40), examples(10, 90))
+    assert warning is not None and "'a' is the label of 60% of the training texts and of 10% of the test" in warning
+    assert shifted_class("classification", examples(60, 40), examples(50, 50)) is None
+    assert shifted_class("classification", examples(60, 40), examples(2, 8)) is None  # ten texts may differ by chance
+    assert shifted_class("tokens", examples(60, 40), examples(10, 90)) is None
