@@ -36,7 +36,7 @@ from bertpre.data.tokenizer import (
     learn_tokenizer,
     load_tokenizer,
     most_unknown,
-    strips_letters,
+    strips_accents,
     tokenizer_fingerprint,
 )
 from bertpre.data.workers import map_calls, release_memory
@@ -293,17 +293,17 @@ class StoreBuilder:
                 f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters "
                 f"of this text: {enough} would do"
             )
-        if CharacterCounts(Counter("".join(texts))).has_letters_as_marks:
-            if strips_letters(tokenizer):
+        if CharacterCounts(Counter("".join(texts))).needs_accents:
+            if strips_accents(tokenizer):
                 remedy = "set tokenizer.strip_accents=false" if given.path is None else "choose another tokenizer.path"
                 notes.append(
-                    "warning: the tokenizer strips accents, and with them letters of this text (Hindi and Thai vowels, "
-                    f"the voicing of kana): {remedy}"
+                    "warning: the tokenizer strips accents, and this text has many (German umlauts, Vietnamese tones, "
+                    f"Hindi vowels): different words become one; {remedy}"
                 )
             elif given.path is None and given.lowercase and given.strip_accents is None:
                 notes.append(
-                    "accents are not stripped, since some are letters in this text (Hindi and Thai vowels, the voicing "
-                    "of kana); set tokenizer.strip_accents to decide"
+                    "accents are not stripped, since this text has many (German umlauts, Vietnamese tones, Hindi "
+                    "vowels); set tokenizer.strip_accents to decide"
                 )
         return notes
 

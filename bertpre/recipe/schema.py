@@ -128,7 +128,7 @@ class Tokenizer(Section):
     lowercase: bool = True
     """Convert text to lower case."""
     strip_accents: bool | None = None
-    """Replace é with e. null: where lowercase is true, unless marks are letters in the text, such as Hindi vowels."""
+    """Replace é with e. null: where lowercase is true, unless the text has many accents, or marks that are letters."""
     character_coverage: Share = 0.9999
     """Fraction of the text's characters that become tokens; a word with one of the others is unknown."""
 
