@@ -137,10 +137,29 @@ def random_choice(
         chosen[rows] = rng.integers(low[rows], high[rows])
         is_open[rows] = owner[chosen[rows]] == not_from[rows]
         rows = rows[is_open[rows]]
-    for row in np.flatnonzero(is_open):
-        distance = np.where(owner == not_from[row], np.iinfo(np.int64).max, np.abs(form - wanted[row]))
-        chosen[row] = distance.argmin()
+    start = np.where(low < high, chosen, np.minimum(low, len(form) - 1))[is_open]
+    chosen[is_open] = nearest_of_others(form, owner, wanted[is_open], not_from[is_open], start)
     return order[chosen]
+
+
+def nearest_of_others(
+    form: np.ndarray, owner: np.ndarray, wanted: np.ndarray, not_from: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """The index of the nearest form of another document than `not_from`, (R,), to either side of `start`.
+
+    form, owner: of the N candidates, sorted by form. One document may have nearly all of them, so a run of candidates
+    of one document is passed in a single step. Where there is no other document, `start`.
+    """
+    runs = np.flatnonzero(np.diff(owner)) + 1  # where they begin, without the first
+    run_before, run_after = np.append(-1, runs - 1), np.append(runs, len(form))
+    before = np.maximum(start - 1, 0)
+    left = np.where(owner[before] != not_from, before, run_before[np.searchsorted(runs, before, side="right")])
+    right = np.where(owner[start] != not_from, start, run_after[np.searchsorted(runs, start, side="right")])
+    far = np.iinfo(np.int64).max
+    left_gap = np.where(left >= 0, np.abs(form[left] - wanted), far)
+    right_gap = np.where(right < len(form), np.abs(form[np.minimum(right, len(form) - 1)] - wanted), far)
+    nearest = np.where(right_gap <= left_gap, right, left)
+    return np.where(np.minimum(left_gap, right_gap) < far, nearest, start)
 
 
 def random_text(

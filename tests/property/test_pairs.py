@@ -12,6 +12,7 @@ from bertpre.data.pairs import (
     plan_pairs,
     plan_swaps,
     plan_whole_sentences,
+    random_choice,
     truncate_pairs,
 )
 from bertpre.data.sampler import PairDataset
@@ -47,6 +48,19 @@ def test_both_segments_have_tokens_and_fit(
         assert a_start < a_end
         assert b_start < b_end
         assert (a_end - a_start) + (b_end - b_start) + 3 <= max_length
+
+
+@modest
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2])), min_size=1), st.integers(0, 99)
+)
+def test_a_random_segment_has_the_nearest_form_in_other_documents(candidates: list[tuple[int, int]], seed: int) -> None:
+    form, owner = np.array(candidates).T
+    wanted, not_from = np.arange(-1, 11).repeat(3), np.tile([0, 1, 3], 12)
+    chosen = random_choice(form, owner, wanted, not_from, random.Random(seed))
+    for number, one, own in zip(chosen, wanted, not_from, strict=True):
+        if others := [abs(each - one) for each, document in candidates if document != own]:
+            assert owner[number] != own and abs(form[number] - one) == min(others)
 
 
 @modest
