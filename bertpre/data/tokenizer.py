@@ -50,7 +50,7 @@ class CharacterCounts:
 
     @property
     def needs_accents(self) -> bool:
-        """Whether words are not the same without accents: the tones of Yoruba, the umlauts of German, Hindi's vowels."""
+        """Whether words are other words without accents: tones in Yoruba, umlauts in German, vowels in Hindi."""
         letters = self.share(has_letter_as_mark) > NOTABLE_SHARE
         return letters or self.share(is_accented_latin) > ACCENTED_SHARE
 
