@@ -15,6 +15,7 @@ from bertpre.finetuning.encoding import whole_backend
 from bertpre.finetuning.inference import compile_layers, pays_to_compile
 from bertpre.finetuning.loading import load_masked_lm, readable_length
 from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
+from bertpre.model.casting import cast_weights
 from bertpre.run_directory import data_folder, is_run, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
 
@@ -61,7 +62,7 @@ def probe(
                 counts += np.bincount(ids, minlength=len(counts))
         if store is not None:
             counts += read_token_counts(store)
-        working = copy.deepcopy(network).to(choose_dtype("auto", accelerator.device))
+        working = cast_weights(copy.deepcopy(network), choose_dtype("auto", accelerator.device))
         metrics |= running_text(working, tokenizer, rows, counts)
         print_running_text(metrics, "the training text" if store is not None else str(texts))
     if pairs is not None:
@@ -174,7 +175,7 @@ def networks_for(
     dtype = choose_dtype("auto", network.device)
     if dtype == torch.float32:
         return None, network_for(network, tokenizer, texts)
-    quick = network_for(copy.deepcopy(network).to(dtype), tokenizer, texts)
+    quick = network_for(cast_weights(copy.deepcopy(network), dtype), tokenizer, texts)
     return quick, network_for(network, tokenizer, texts[:: int(1 / SHARE_OF_CLOSE)])
 
 

@@ -81,8 +81,6 @@ class TokenStore:
         path = None if tokenizer is None else str(folder / "tokenizer")
         if isinstance(tokenizer, str | os.PathLike):
             path = os.path.expanduser(tokenizer)
-        elif tokenizer is not None:
-            save_tokenizer(copy.deepcopy(tokenizer), folder / "tokenizer", LONGEST)  # saving changes its length
         builder = StoreBuilder(
             folder=folder,
             sources=[GivenTexts(texts=texts)],
@@ -96,6 +94,8 @@ class TokenStore:
         )
         try:
             with locked(folder, "folder"):
+                if tokenizer is not None and not isinstance(tokenizer, str | os.PathLike):
+                    save_tokenizer(copy.deepcopy(tokenizer), folder / "tokenizer", LONGEST)  # saving changes its length
                 builder.build()
         except ArgumentError as error:
             raise UserError(f"{ARGUMENTS.get(error.argument, error.argument)}: {error.reason}") from None

@@ -83,7 +83,8 @@ class FineTuning:
         data = TrainingBatches(encoded, tokenizer.pad_token_id, settings, self.accelerator, seed, unpads)
         best = None
         if self.validation is not None:
-            measure = partial(classifier.measure, classifier.encode(self.validation), self.accelerator)
+            reader = replace(classifier, compile=False)  # nothing is compiled during an evaluation
+            measure = partial(reader.measure, classifier.encode(self.validation), self.accelerator)
             best = BestEpoch(model, measure, settings)
         place = None
         if self.checkpoints is not None:

@@ -18,6 +18,7 @@ from bertpre.finetuning.encoding import EncodedExamples, collate, encode_example
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.scores import score
 from bertpre.finetuning.task import Task
+from bertpre.model.casting import cast_weights
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.recipe import Recipe
 from bertpre.runtime import (
@@ -134,7 +135,7 @@ class Classifier:
         compiles = bool(self.compile) and pays_to_compile(self.model, tokens)
         if dtype == torch.float32 and not compiles:
             return self.model
-        working = copy.deepcopy(self.model).to(dtype)
+        working = cast_weights(copy.deepcopy(self.model), dtype)
         return compile_layers(working) if compiles else working
 
 

@@ -25,6 +25,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from .casting import cast_weights
 from .configuration_bertpre import BertPreConfig
 from .modeling_bertpre import (
     BertPreForMaskedLM,
@@ -293,4 +294,4 @@ def _build(
         model = model_class(config)
     model.load_state_dict(state)
     device = next(iter(state.values())).device  # of given weights, which may be kept off the model's GPU
-    return model.to(device=device, dtype=like.dtype).train(like.training)
+    return cast_weights(model.to(device=device), like.dtype).train(like.training)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from bertpre.data.store import Shard
@@ -13,18 +14,22 @@ if TYPE_CHECKING:
     from bertpre.model.modeling_bertpre import BertPreForPreTraining
 
 
+SHORTEST, LONGEST = 8, 24  # tokens of a sentence that is shown
+COUNT = 3  # sentences
+
+
 def fill_masks(
-    model: "BertPreForPreTraining", tokenizer: "PreTrainedTokenizerBase", shard: Shard, count: int = 3
+    model: "BertPreForPreTraining", tokenizer: "PreTrainedTokenizerBase", shard: Shard
 ) -> list[dict[str, Any]]:
     """Mask one word in each of a few validation sentences; returns sentences, answers and the model's three guesses."""
     fillings: list[dict[str, Any]] = []
     model.eval()
-    longest = min(24, model.config.max_position_embeddings - 2)
-    for start, end in zip(shard.sentences[:-1], shard.sentences[1:], strict=True):
-        ids = shard.tokens[start:end].tolist()
+    lengths, longest = np.diff(shard.sentences), min(LONGEST, model.config.max_position_embeddings - 2)
+    for sentence in np.flatnonzero((lengths >= SHORTEST) & (lengths <= longest)):
+        ids = shard.tokens[shard.sentences[sentence] : shard.sentences[sentence + 1]].tolist()
         words = tokenizer.convert_ids_to_tokens(ids)
         place = longest_word(words)
-        if not 8 <= len(ids) <= longest or place is None:
+        if place is None:
             continue
         shown = [*ids[:place], tokenizer.mask_token_id, *ids[place + 1 :]]
         inputs = torch.tensor([[tokenizer.cls_token_id, *shown, tokenizer.sep_token_id]], device=model.device)
@@ -33,7 +38,7 @@ def fill_masks(
             logits = forward(input_ids=inputs).prediction_logits[0, place + 1]
         guesses = tokenizer.convert_ids_to_tokens(logits.topk(3).indices.tolist())
         fillings.append({"sentence": tokenizer.decode(shown), "answer": words[place], "guesses": guesses})
-        if len(fillings) == count:
+        if len(fillings) == COUNT:
             break
     return fillings
 

@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import nn
 
+from bertpre.model.casting import cast_weights
+
 
 class WorkingCopy:
     """The model that computes: the fp32 master itself, or a copy of it in a shorter type.
@@ -16,7 +18,7 @@ class WorkingCopy:
     def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
         self.master = master
         self.is_master = dtype == torch.float32
-        self.model = master if self.is_master else copy.deepcopy(master).to(dtype)
+        self.model = master if self.is_master else cast_weights(copy.deepcopy(master), dtype)
         self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
 
     def collect_gradients(self, loss_scale: float = 1.0) -> None:

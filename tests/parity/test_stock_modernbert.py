@@ -15,6 +15,7 @@ from transformers import (
 
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreModel
 from bertpre.model.conversion import from_stock, modernbert_config, to_stock_modernbert
+from bertpre.training.precision import WorkingCopy
 from tests.parity.test_stock_bert import randomize
 
 BATCH, SEQUENCE, VOCABULARY = 3, 12, 90
@@ -49,6 +50,19 @@ def test_stock_becomes_ours(stock_class: type[PreTrainedModel]) -> None:
     assert ours.config.rope_theta == 160_000.0
     batch = inputs(padded=True)
     torch.testing.assert_close(ours(**batch).logits, stock(**batch).logits, rtol=0, atol=1e-5)
+
+
+def test_a_short_type_keeps_the_rotary_frequencies(tmp_path: Path) -> None:
+    stock = randomize(ModernBertForMaskedLM(ModernBertConfig(**SIZES, **STOCK_IDS)))
+    stock.save_pretrained(tmp_path)
+    loaded = ModernBertForMaskedLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    ours = from_stock(ModernBertForMaskedLM(ModernBertConfig(**SIZES, **STOCK_IDS, global_attn_every_n_layers=1)))
+    working = WorkingCopy(stock, torch.bfloat16).model
+    for model in (loaded, working, to_stock_modernbert(ours.to(torch.bfloat16))):
+        assert {buffer.dtype for _, buffer in model.named_buffers()} == {torch.float32}
+        assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
+    for name, buffer in working.named_buffers():
+        torch.testing.assert_close(buffer, loaded.get_buffer(name), rtol=0, atol=0)
 
 
 def test_round_trip_keeps_config_and_weights() -> None:
