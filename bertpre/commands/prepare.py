@@ -1,7 +1,5 @@
 """`bertpre prepare`: corpus -> tokenizer -> store of token ids."""
 
-import json
-import shutil
 import time
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -18,7 +16,7 @@ from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer, maskable_ids, tokenizer_fingerprint
 from bertpre.errors import UserError
-from bertpre.files import file_checksum, locked, refuse_unknown_model, write_text
+from bertpre.files import file_checksum, locked, refuse_unknown_model, save_tokenizer
 from bertpre.recipe import Recipe, Source, flatten
 from bertpre.run_directory import claim, data_folder, is_finished, model_of, refuse_unknown_starts, write_results
 
@@ -95,16 +93,10 @@ def refuse_unknown_text(data: Path, maskable: np.ndarray) -> None:
 def take_over_tokenizer(recipe: Recipe, folder: Path) -> None:
     """Copy the tokenizer of `data.path`'s run, after checking every file of its data; raises UserError for damage."""
     data = data_folder(recipe)
-    source, target = Path(model_of(str(recipe.data.path), "tokenizer")), folder / "tokenizer"
-    fingerprint = tokenizer_fingerprint(load_tokenizer(source))
+    tokenizer = load_tokenizer(model_of(str(recipe.data.path), "tokenizer"))
     for split in SPLITS:
-        open_shards(data, split, fingerprint)
-    shutil.copytree(source, target, dirs_exist_ok=True)
-    config = json.loads((target / "tokenizer_config.json").read_text())
-    longest = recipe.model.max_position_embeddings
-    if config.get("model_max_length") != longest:
-        config["model_max_length"] = longest
-        write_text(target / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+        open_shards(data, split, tokenizer_fingerprint(tokenizer))
+    save_tokenizer(tokenizer, folder / "tokenizer", recipe.model.max_position_embeddings)
     console.say(f"prepare: uses {data}, which matches its checksums")
 
 

@@ -325,22 +325,9 @@ def truncate_pairs(plan: np.ndarray, room: int, generator: random.Random) -> Non
     level = np.minimum(excess, abs(a - b))  # removed until both are equally long; after that, B and A take turns
     from_a = np.where(a > b, level, 0) + (excess - level) // 2
     removed = np.column_stack([from_a, excess - from_a])
-    from_front = heads(removed.ravel(), generator).reshape(-1, 2)
+    from_front = np.random.default_rng(generator.getrandbits(64)).binomial(removed, 0.5)
     plan[rows[:, None], [A_START, B_START]] += from_front
     plan[rows[:, None], [A_END, B_END]] -= removed - from_front
-
-
-def heads(tosses: np.ndarray, generator: random.Random) -> np.ndarray:
-    """How many of so many coin tosses are heads, (N,); draws as `getrandbits(number)` for each number in turn would."""
-    words = -(-tosses // 32)
-    ends = np.cumsum(words)
-    total = int(words.sum())
-    drawn = np.frombuffer(generator.getrandbits(32 * total).to_bytes(4 * total, "little"), "<u4").copy()
-    has_rest = tosses % 32 > 0
-    drawn[ends[has_rest] - 1] >>= (32 - tosses[has_rest] % 32).astype(np.uint32)  # of the last word its highest bits
-    ones = np.unpackbits(drawn.view(np.uint8)).reshape(-1, 32).sum(axis=1, dtype=np.int64)
-    counted = np.concatenate([[0], np.cumsum(ones)])
-    return counted[ends] - counted[ends - words]
 
 
 def ends_with_mark(tokens: np.ndarray, sentences: np.ndarray) -> np.ndarray:

@@ -15,18 +15,13 @@ from bertpre.training.metrics import Batch, Objective
 from bertpre.training.micro_batches import Shape
 
 
-def no_documents() -> list[str]:
-    """The documents of a source that does not name any."""
-    return []
-
-
 @dataclass(frozen=True)
 class StepBatch:
     """One optimizer step's micro-batches of this process, and the position after the whole step."""
 
     micro_batches: list[Batch]
     after: Position
-    documents: Callable[[], list[str]] = no_documents  # names the documents that the step's examples came from
+    documents: Callable[[], list[str]] = list  # names the documents that the step's examples came from
 
 
 class BatchSource(Protocol):

@@ -1,8 +1,8 @@
 """The training's log: what steps measure, and their means in one line every so many steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -11,11 +11,7 @@ from bertpre.console import console
 from bertpre.training.metrics import STEPS_WITH_PAIRS, STEPS_WITH_TARGETS, peak_memory_mb
 from bertpre.training.trackers import MetricsLog
 
-
-class Watch(Protocol):
-    """Looks at each log line; returns a warning, or None."""
-
-    def __call__(self, step: int, metrics: dict[str, float]) -> str | None: ...
+Watch = Callable[[int, dict[str, float]], str | None]  # looks at a step's log line; returns a warning, or None
 
 
 @dataclass(frozen=True)

@@ -148,29 +148,6 @@ def test_lengths_after_truncation_are_those_of_googles_loop(a: int, b: int, room
     assert 5000 <= b_start < b_end <= 5000 + b
 
 
-def truncate_one_by_one(pairs: np.ndarray, room: int, generator: random.Random) -> None:
-    """One pair after the other, each with its own tosses: the draws that a seed has always stood for."""
-    for pair in pairs:
-        a, b = pair[1] - pair[0], pair[3] - pair[2]
-        excess = max(0, int(a + b - room))
-        level = min(excess, abs(int(a - b)))
-        from_a = (level if a > b else 0) + (excess - level) // 2
-        for start, removed in ((0, from_a), (2, excess - from_a)):
-            front = generator.getrandbits(removed).bit_count() if removed else 0
-            pair[start : start + 2] += [front, front - removed]
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=12), st.integers(2, 200), st.integers(0))
-def test_truncation_draws_what_it_would_pair_by_pair(lengths: list[tuple[int, int]], room: int, seed: int) -> None:
-    pairs = np.array([[1000, 1000 + a, 5000, 5000 + b, 0] for a, b in lengths], dtype=np.int64).reshape(-1, 5)
-    expected, generators = pairs.copy(), (random.Random(seed), random.Random(seed))
-    truncate_pairs(pairs, room, generators[0])
-    truncate_one_by_one(expected, room, generators[1])
-    np.testing.assert_array_equal(pairs, expected)
-    assert generators[0].getstate() == generators[1].getstate()
-
-
 @modest
 @given(document_lengths(), st.integers(8, 96), st.integers(0, 99))
 def test_the_same_generator_gives_the_same_plan(lengths: Lengths, max_length: int, seed: int) -> None:
