@@ -32,7 +32,6 @@ def recipe_fingerprint(recipe: Recipe) -> str:
     sections = {"seed", "tokenizer", "model", "training", "finetune", "evaluate"}
     binding = binding_values(recipe, sections)
     binding.pop("finetune.seeds", None)
-    binding["training.compile"] = "auto"  # whatever it is; it was a binding key once, and is in the hashes of old runs
     return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()[:16]
 
 

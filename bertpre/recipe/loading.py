@@ -35,7 +35,7 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
         path = find_recipe(os.fspath(name))
         values = read_yaml(path)
         if is_of_a_run(path, values):
-            values = follow_move(read_yaml(path, written_by_bertpre=True), path.parent)
+            values = follow_move(read_yaml(path), path.parent)
     overrides = [overrides] if isinstance(overrides, str) else overrides
     given = flatten(dict(overrides) if isinstance(overrides, Mapping) else {}) | flatten(keys)
     for override in overrides if isinstance(overrides, Sequence) else ():
@@ -54,7 +54,7 @@ def stored_recipe(folder: Path, prefer_near: bool = False) -> Recipe:
 def stored_values(folder: Path, prefer_near: bool = False) -> dict[str, Any]:
     """The values of `stored_recipe`, unchecked: another version may have written them."""
     return make_local_paths_absolute(
-        follow_move(read_yaml(folder / "recipe.yaml", written_by_bertpre=True), folder, prefer_near)
+        follow_move(read_yaml(folder / "recipe.yaml"), folder, prefer_near)
     )
 
 
@@ -105,10 +105,10 @@ def find_recipe(name: str) -> Path:
     )
 
 
-def read_yaml(path: Path, written_by_bertpre: bool = False) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping from a file."""
     try:
-        values = read_yaml_text(path.read_text(encoding="utf-8"), written_by_bertpre)
+        values = read_yaml_text(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(values, dict):

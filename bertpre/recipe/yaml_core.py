@@ -73,13 +73,9 @@ for kind, (pattern, first) in NUMBERS.items():
 CoreLoader.add_constructor("tag:yaml.org,2002:int", CoreLoader.construct_integer)
 
 
-def read_yaml_text(text: str, written_by_bertpre: bool = False) -> Any:
-    """The value that a text is in YAML; raises yaml.YAMLError.
-
-    What bertpre has written is read as YAML 1.1: until 2026-11-26 it did not quote texts such as 08, which the core
-    schema reads as numbers.
-    """
-    return yaml.load(text, Loader=UniqueKeyLoader if written_by_bertpre else CoreLoader)
+def read_yaml_text(text: str) -> Any:
+    """The value that a text is in YAML; raises yaml.YAMLError."""
+    return yaml.load(text, Loader=CoreLoader)
 
 
 def write_yaml(value: Any, **options: Any) -> str:

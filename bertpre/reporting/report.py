@@ -2,7 +2,6 @@
 
 import html
 import shlex
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +60,10 @@ def provenance(folder: Path) -> str:
         return ""
     hardware, versions = facts["hardware"], facts["versions"]
     return (
-        f"{date_of(folder, facts)}; bertpre {versions['bertpre']} (commit {facts['commit']}), torch "
+        f"{facts['date'][:10]}; bertpre {versions['bertpre']} (commit {facts['commit']}), torch "
         f"{versions['torch']}, transformers {versions['transformers']}; {hardware['device']}, threads "
         f"{hardware['threads']}, processes {hardware['processes']}, {hardware['precision']}"
     )
-
-
-def date_of(folder: Path, facts: dict[str, Any]) -> str:
-    """When a stage began; for a run of an older version, when its last result was written."""
-    if "date" in facts:
-        return facts["date"][:10]
-    return datetime.fromtimestamp((folder / "manifest.json").stat().st_mtime, UTC).date().isoformat()
 
 
 def finetuning_section(rows: list[dict[str, Any]], results: dict[str, Any]) -> str:
@@ -106,7 +98,7 @@ def machine_section(folder: Path, rows: list[dict[str, Any]], results: dict[str,
 def manifest_rows(folder: Path, facts: dict[str, Any]) -> list[tuple[str, str]]:
     """What one stage ran with."""
     return [
-        ("Date", date_of(folder, facts)),
+        ("Date", facts["date"][:10]),
         ("Command", facts["command"]),
         ("Hardware", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())),
         ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)),

@@ -95,11 +95,11 @@ class GradientGuard:
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`; steps that are left out no longer count as skipped in a row.
 
-        A checkpoint of bf16 or fp32 has no scale, or 1 in those of before 2026-11-25: fp16 begins with its own.
+        A checkpoint of bf16 or fp32 has no scale: fp16 begins with its own.
         """
-        if self.loss_scale.enabled and state["loss_scale"] not in (None, [1.0, 0]):
+        if self.loss_scale.enabled and state["loss_scale"] is not None:
             self.loss_scale.value, self.loss_scale.good_steps = state["loss_scale"]
-        row = {int(step): documents for step, documents in state.get("skipped_in_a_row", {}).items()}
+        row = {int(step): documents for step, documents in state["skipped_in_a_row"].items()}
         self.row = {step: row[step] for step in row if step not in self.left_out}
 
     def leave_out(self, steps: dict[int, list[str]]) -> bool:

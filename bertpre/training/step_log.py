@@ -99,8 +99,8 @@ class StepLog:
     def restore(self, state: dict[str, Any], now: float, tokens: int, accelerator: Accelerator) -> None:
         """Continue the interval that a checkpoint cut."""
         self.start_interval(now, tokens)
-        self.interval.steps, self.interval.skipped = state["steps"], state.get("skipped", 0)
-        self.grad_norm, self.learning_rate = state.get("grad_norm", 0.0), state.get("learning_rate", 0.0)
+        self.interval.steps, self.interval.skipped = state["steps"], state["skipped"]
+        self.grad_norm, self.learning_rate = state["grad_norm"], state["learning_rate"]
         for name, value in state["sums"].items():
             mine = value if accelerator.is_main_process else 0.0  # the sum over processes holds the others' part
             self.interval.sums[name] = torch.tensor(mine, dtype=torch.float64, device=accelerator.device)

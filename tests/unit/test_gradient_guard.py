@@ -258,8 +258,7 @@ def test_fp16_begins_with_its_own_scale_after_another_type(tmp_path: Path) -> No
     own = deep_trainer(tmp_path).training_step.guard
     assert own.state()["loss_scale"] is None
     guard = GradientGuard(1.0, LossScale(enabled=True))
-    for state in (own.state(), own.state() | {"loss_scale": [1.0, 0]}):  # the second: before 2026-11-25
-        guard.restore(state)
-        assert guard.loss_scale.value == LossScale.START
+    guard.restore(own.state())
+    assert guard.loss_scale.value == LossScale.START
     guard.restore(own.state() | {"loss_scale": [512.0, 7]})
     assert (guard.loss_scale.value, guard.loss_scale.good_steps) == (512.0, 7)

@@ -15,7 +15,6 @@ from bertpre.recipe import (
     load_recipe,
     seconds,
     shipped_recipes,
-    stored_recipe,
     to_yaml,
 )
 from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
@@ -243,15 +242,6 @@ def test_a_label_column_is_text_unless_it_is_a_list(column: str, tmp_path: Path)
 @pytest.mark.parametrize(("text", "value"), [("1_0", 10), ("0x10", 16), ("1_", "1_"), ("1__0", "1__0"), ("-.5", -0.5)])
 def test_numbers_are_those_of_the_core_schema(text: str, value: object) -> None:
     assert read_yaml_text(text) == value
-
-
-def test_the_recipe_of_an_older_run_keeps_its_texts(tmp_path: Path) -> None:
-    given = ["finetune={path: a, label_names: ['01', '08', '1e5']}"]
-    recipe = load(tmp_path, MINIMAL, f"output_dir={tmp_path}", *given)
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump()))  # as it was written then
-    assert "- 08\n" in (tmp_path / "recipe.yaml").read_text()
-    (tmp_path / "results.json").write_text("{}")
-    assert load_recipe(str(tmp_path)) == stored_recipe(tmp_path) == recipe
 
 
 @pytest.mark.parametrize("text", ["010", "1e9", "no", "on", "2026-11-28", "12:30", "=", "<<", "null", "", "1_0", "~"])
