@@ -132,10 +132,10 @@ class TextClassifier:
         """Predict for each text what `bertpre predict --json` prints, without row and text.
 
         For classification `label`, `probability` and `probabilities` by class; for several labels `labels` and
-        `probabilities`; for a regression `value`; for words `words` and `tags`. A pair of texts is a tuple, a text for
-        the task `tokens` a string or a list of words. Raises UserError for anything that is not text or is empty, for
-        single texts where pairs are read, and for the reverse; a model from elsewhere reads pairs if the first text is
-        one.
+        `probabilities`; for a regression `value`; for words `words`, `tags` and `probabilities`. A pair of texts is a
+        tuple, a text for the task `tokens` a string or a list of words; a single one stands in a list, too, unless it
+        is a string. Raises UserError for anything that is not text or is empty, for single texts where pairs are read,
+        and for the reverse; a model from elsewhere reads pairs if the first text is one.
         """
         from bertpre.finetuning.prediction import as_examples, content_of, is_pair, named_prediction
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,15 @@ SIZES = {  # what launchers call a process's number, and how many there are: tor
 }  # fmt: skip
 SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 REDRAW_SECONDS = 0.2  # between two drawings of the live line
+
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def log_once(message: str) -> None:
+    """Log a message the first time that this process has it; a source is read several times."""
+    logger.warning(message)
 
 
 class Console:

@@ -15,7 +15,7 @@ from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.finetuning.scores import intervals, main_metrics, score
-from bertpre.finetuning.seeds import examples_fingerprint, measure_seeds
+from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint, measure_seeds
 from bertpre.finetuning.splits import (
     Labelled,
     chosen_on_test,
@@ -30,6 +30,8 @@ from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, drop_results, is_finished, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
+
+CHANGED = "the labelled texts have changed since the classifier was trained; `bertpre finetune` trains it on them"
 
 
 @one_at_a_time
@@ -49,9 +51,11 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     if digest_of_test(parts) != read_results(folder).get("finetune", {}).get("test_digest"):
         raise UserError(
             "finetune.test_fraction: another part is set aside now than when the classifier was trained, because the "
-            "texts or bertpre changed; run `bertpre finetune` again"
+            "texts, their labels or bertpre changed; run `bertpre finetune` again"
         )
     test, unlabelled = labelled.test, labelled.unlabelled
+    if learned_fingerprint(labelled) != read_results(folder)["finetune"].get("examples_digest"):
+        print(f"warning: {CHANGED}")
     if is_chosen := chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
@@ -64,6 +68,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
     blocks = neighbours(settings, test)
     metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
+    metrics["examples_digest"] = examples_fingerprint([test])
     metrics["chosen_on_test"] = is_chosen
     metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
     write_predictions(folder / "predictions.parquet", test, labels, outputs)

@@ -11,16 +11,24 @@ from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.seeds import (
     best_of,
     checkpoint_folder,
-    examples_fingerprint,
     fit_seed,
     keep_classifier,
+    learned_fingerprint,
     open_checkpoints,
     recipe_fingerprint,
     seeds_of,
     spread_of,
     weights_fingerprint,
 )
-from bertpre.finetuning.splits import Labelled, Parts, balance, digest_of_test, is_validation_elsewhere, lone_labels
+from bertpre.finetuning.splits import (
+    Labelled,
+    Parts,
+    balance,
+    contradictions,
+    digest_of_test,
+    is_validation_elsewhere,
+    lone_labels,
+)
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import (
     drop_results,
@@ -75,6 +83,7 @@ def finetune(
     best = best_of(each, settings)
     seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
     metrics = each[best] | {"seconds": seconds, "init": settings.init, "init_weights": started[WEIGHTS]}
+    metrics["examples_digest"] = started[EXAMPLES]
     if parts.test is not None:
         metrics["test_digest"] = digest_of_test(parts)
     if unlabelled is not None:
@@ -95,10 +104,8 @@ def finetune(
 
 def start_of(recipe: Recipe, labelled: Labelled) -> dict[str, Any]:
     """What a fine-tuning starts from, by name; raises UserError as `Labelled` does."""
-    texts = (labelled.parts.training, labelled.parts.validation, labelled.unlabelled)
     keys = flatten(recipe.model_dump(include={"seed", "model", "training", "checkpoint", "finetune"}))
-    examples = examples_fingerprint([part for part in texts if part is not None])
-    return keys | {WEIGHTS: weights_fingerprint(recipe), EXAMPLES: examples}
+    return keys | {WEIGHTS: weights_fingerprint(recipe), EXAMPLES: learned_fingerprint(labelled)}
 
 
 def print_advice(recipe: Recipe, parts: Parts) -> None:
@@ -121,8 +128,9 @@ def print_advice(recipe: Recipe, parts: Parts) -> None:
         if is_validation_elsewhere(settings):
             remedy = "give a larger finetune.validation_path or validation_split, or neither to set a part aside"
         print(f"warning: only {len(validation)} examples choose the best epoch; {remedy}")
-    if warning := lone_labels(settings.task, parts.training):
-        print(f"warning: {warning}")
+    for warning in (lone_labels(settings.task, parts.training), contradictions(settings.task, parts.training)):
+        if warning:
+            print(f"warning: {warning}")
 
 
 def closing_line(metrics: dict[str, Any], settings: Finetune) -> str:

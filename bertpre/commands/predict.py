@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from bertpre.console import figure_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
-from bertpre.data.formats import are_tagged, is_utf16, read_head
+from bertpre.data.formats import have_tags, is_utf16, read_head
 from bertpre.data.local_files import KNOWN_ENDINGS, ending
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.loading import load_any_classifier
@@ -59,7 +59,9 @@ def predict(
     is_full = content_of(task)
     if empty := [text for text in texts or () if not is_full(text)]:
         raise UserError(f"TEXT {empty[0]!r} has no text in it")
-    given = without_empty(texts or read_texts(file, settings, classifier.knows_pairs, text_column), empty_rows, is_full)
+    tags = task.classes if task.kind == "tokens" else ()
+    rows = texts or read_texts(file, settings, classifier.knows_pairs, text_column, tags)
+    given = without_empty(rows, empty_rows, is_full)
     first = next(given, None)
     if first is None:
         if file is not None:
@@ -99,14 +101,17 @@ def is_table(file: str | None) -> bool:
 
 
 def read_texts(
-    file: str | None, settings: Finetune, knows_pairs: bool = True, text_column: str | None = None
+    file: str | None,
+    settings: Finetune,
+    knows_pairs: bool = True,
+    text_column: str | None = None,
+    tags: Collection[str] = (),
 ) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs.
 
-    For the task `tokens` a CoNLL file has the words of a sentence in several lines. `text_column` stands for the
-    recipe's.
+    A file of words with `tags`, those of the task `tokens`, is read as CoNLL's. `text_column` stands for the recipe's.
     """
-    if settings.task == "tokens" and file is not None and Path(file).is_file() and are_tagged(file):
+    if tags and file is not None and Path(file).is_file() and have_tags(file, tags):
         table = open_table(file, None, "train", "--file", text_unit="tagged")
         yield from (words for (words,) in table.rows([("text_column", "text")]))
         return

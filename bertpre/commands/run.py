@@ -3,17 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bertpre.commands.evaluate import evaluate
+from bertpre.commands.evaluate import CHANGED, evaluate
 from bertpre.commands.finetune import finetune
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.commands.push import push_result
 from bertpre.console import console
-from bertpre.finetuning.splits import Labelled
+from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint
+from bertpre.finetuning.splits import Labelled, label_files
 from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, next_lines, write_report
-from bertpre.run_directory import claim, is_finished, refuse_unknown_starts
+from bertpre.run_directory import claim, is_finished, read_results, refuse_unknown_starts
 
 STAGES: dict[str, Callable[..., object]] = {
     "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
@@ -27,6 +28,8 @@ def run(recipe: Recipe) -> Path:
     if recipe.finetune is not None and not is_finished(folder, "finetune"):
         refuse_unknown_starts(recipe)
         check_labels(labelled)  # a mistake in the labels shows now, not after hours of pretraining
+    elif recipe.finetune is not None and is_finished(folder, "evaluate"):
+        mention_changes(folder, labelled)
     for name, stage in STAGES.items():
         if recipe.finetune is None if name in ON_LABELS else recipe.corpus is None:
             continue
@@ -44,6 +47,19 @@ def check_labels(labelled: Labelled) -> None:
     """Raise UserError for labelled texts, of the training or the test split, that do not match the recipe."""
     build_task(labelled.recipe.required_finetune, labelled.parts.training)
     _ = labelled.unlabelled, labelled.test  # reads and checks them
+
+
+def mention_changes(folder: Path, labelled: Labelled) -> None:
+    """Say so where finished stages have used other labelled texts; they are read only where a file is newer."""
+    predictions = folder / "predictions.parquet"
+    measured = predictions.stat().st_mtime if predictions.exists() else 0.0
+    if not any(file.stat().st_mtime > measured for file in label_files(labelled.recipe)):
+        return
+    results = read_results(folder)
+    if learned_fingerprint(labelled) != results["finetune"].get("examples_digest"):
+        print(f"warning: {CHANGED}")
+    elif examples_fingerprint([labelled.test]) != results["evaluate"].get("examples_digest"):
+        print("warning: the test texts have changed since they were measured; `bertpre evaluate` measures them again")
 
 
 def quickstart(output_dir: str) -> Path:

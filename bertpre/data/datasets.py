@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from bertpre.data.pairs import SHORTEST_ROW
 from bertpre.data.randomness import LARGEST_SEED
 from bertpre.data.sampler import SHARDS_PER_GROUP, Example, PairDataset
 from bertpre.data.store import SPLITS
@@ -15,7 +16,6 @@ from bertpre.errors import UserError, refuse_outside, refuse_unknown
 
 Kind = Literal["nsp", "sop", "none"]
 KINDS = ("nsp", "sop", "none")
-SHORTEST = 8  # tokens of a pair, as in the recipe
 
 
 class SegmentPairs:
@@ -38,7 +38,7 @@ class SegmentPairs:
             raise UserError(f"store: is {store!r}; open it first: TokenStore(folder)")
         refuse_unknown("split", split, SPLITS)
         refuse_unknown("kind", kind, KINDS)
-        refuse_outside("max_length", max_length, SHORTEST)
+        refuse_outside("max_length", max_length, SHORTEST_ROW)
         refuse_outside("short_seq_prob", short_seq_prob, 0, 1)
         refuse_outside("random_next_prob", random_next_prob, 0, 1)
         refuse_outside("seed", seed, 0, LARGEST_SEED)

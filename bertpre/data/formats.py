@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 
 from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped
@@ -135,6 +135,13 @@ def are_tagged(file: str) -> bool:
     """Whether the lines at a file's beginning are words with tags of entities, as in CoNLL files."""
     lines = list(chain.from_iterable(first_blocks(file)))
     return len(lines) >= 10 and sum(TAGGED.search(line) is not None for line in lines) > 0.9 * len(lines)
+
+
+def have_tags(file: str, tags: Collection[str]) -> bool:
+    """Whether most lines at a file's beginning are a word and, last, one of the tags."""
+    fields = [line.split() for line in chain.from_iterable(first_blocks(file))]
+    found = sum(len(row) > 1 and row[-1] in tags for row in fields)
+    return found > 0.5 * len(fields)
 
 
 def are_sentences(lines: list[str]) -> bool:

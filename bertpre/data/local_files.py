@@ -1,15 +1,14 @@
 """Local files and folders: which of them are read, and as what."""
 
 import glob
-import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertpre.console import log_once
 from bertpre.data.formats import (
     BINARY,
     EMPTY,
@@ -42,7 +41,6 @@ from bertpre.errors import UserError
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
 
-logger = logging.getLogger(__name__)
 
 KNOWN_ENDINGS = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
@@ -219,6 +217,8 @@ def kind_of(file: str, key: str) -> str:
         if content == JSON_LINES:
             log_once(f"{path_key(key)}: {file} holds JSON lines and is read as plain text: rename it to .jsonl")
         return content if content in (WIKI, EMPTY) else ".txt"
+    if known in (".xlsx", ".xls", ".ods"):
+        raise UserError(f"{path_key(key)}: {file} is a spreadsheet; save it as CSV")
     if content == BINARY:
         raise UserError(
             f"{path_key(key)}: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
@@ -262,9 +262,3 @@ def holds_tsv(path: str) -> bool:
 def ending(file: Path) -> str:
     """A file's ending in small letters, without that of a compression."""
     return (Path(file.stem).suffix if file.suffix.lower() in COMPRESSIONS else file.suffix).lower()
-
-
-@cache
-def log_once(message: str) -> None:
-    """Log a message the first time that this process has it; a source is read several times."""
-    logger.warning(message)

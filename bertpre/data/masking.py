@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 
-from bertpre.data.pairs import IGNORE_INDEX
+from bertpre.data.pairs import IGNORE_INDEX, SHORTEST_ROW
 from bertpre.data.randomness import LARGEST_SEED, uniform
 from bertpre.data.sampler import Example
 from bertpre.data.tokenizer import SPECIAL_TOKENS, maskable_ids
@@ -210,7 +210,12 @@ class DataCollatorForPretraining:
     ) -> None:
         refuse_unknown("kind", kind, tuple(LABEL_OF_UNLABELLED))
         refuse_unknown("masking", masking, ("tokens", "words", "spans"))
+        refuse_outside("max_length", max_length, SHORTEST_ROW)
         refuse_outside("seed", seed, 0, LARGEST_SEED)
+        if not hasattr(tokenizer, "get_vocab"):
+            raise UserError(
+                f"tokenizer: is {tokenizer!r:.60}, not a tokenizer; give store.tokenizer, or load_tokenizer"
+            )
         if not 0 < masked_lm_prob < 1:
             raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
         if len(mask_split) != 3 or not min(mask_split) >= 0 or not abs(sum(mask_split) - 1) <= 1e-6:  # NaN, too
@@ -230,6 +235,11 @@ class DataCollatorForPretraining:
         """
         if not examples:
             raise UserError("examples: there are none in the batch")
+        if others := [each for each in examples if not isinstance(each, Example)]:
+            raise UserError(
+                f"examples: one is a {type(others[0]).__name__}; give those of a SegmentPairDataset, or wrap token ids "
+                "without special tokens: Example(ids, [], -100, key=(epoch, number))"
+            )
         longest = max(len(example.a) + len(example.b) + 2 + bool(len(example.b)) for example in examples)
         if longest > self.collator.max_length:
             raise UserError(

@@ -26,7 +26,7 @@ class Position:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class Example:
     """Token ids of two segments (the second may be empty), the label (-100: none), and the key of the random mask."""
 

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from bertpre.console import log_once
 from bertpre.data.compressed import file_named, open_file
 from bertpre.errors import UserError
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
+# A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone may be a word.
+COMMENT = re.compile(r"#[ \t]*(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)")
 MISSING = ["", "nan", "NaN"]  # not "None", "null" or "NA", which may be texts or classes
 
 
@@ -119,6 +122,7 @@ class CsvFiles:
                 for frame in read_csv(name, self.delimiter, batch_size):
                     if missing := set(self.columns or ()).difference(frame.columns):
                         raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+                    refuse_twice(self.columns or [], frame, name, self.delimiter)
                     chosen = frame[self.columns or list(frame.columns)].astype(object)
                     if len(chosen):
                         yield chosen.where(chosen.notna(), None).to_dict("list")
@@ -143,6 +147,7 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
         pd.read_csv(stream, sep=delimiter, chunksize=rows, **options) as frames,
     ):
         checked = iter([]) if is_plain else whole_rows(lines, name, delimiter)
+        unread: list[int] = []  # the rows with values in columns without a name; the first column may number the rows
         while True:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header's would be dropped
@@ -155,8 +160,31 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
                     ) from None
             deque(islice(checked, None if frame is None else len(frame)), maxlen=0)
             if frame is None:
+                mention_unread(name, unread, delimiter)
                 return
+            nameless = [column for column in frame.columns[1:] if column.startswith("Unnamed: ")]
+            unread += frame.index[frame[nameless].notna().any(axis=1)].tolist()
             yield frame.rename(columns=unquoted).map(unquoted, na_action="ignore") if is_plain else frame
+
+
+def refuse_twice(columns: list[str], frame: "pd.DataFrame", name: str, delimiter: str) -> None:
+    """Raise ValueError where a file has two columns of a wanted name, of which pandas renames the second."""
+    doubtful = [each for each in columns if f"{each}.1" in frame.columns]
+    if not doubtful:
+        return
+    with open_file(name, "rt", encoding="utf-8-sig", newline="") as lines:
+        header = next(csv.reader(lines, delimiter=delimiter), [])
+    if twice := [each for each in doubtful if header.count(each) > 1]:
+        raise ValueError(f"{name} has two columns of the name {twice[0]}; give each a name of its own")
+
+
+def mention_unread(name: str, rows: list[int], delimiter: str) -> None:
+    """Log how many rows of a file have values in columns without a name."""
+    if rows:
+        log_once(
+            f"{name}: rows with values in columns without a name, which are not read: {len(rows):,} (the first is row "
+            f"{rows[0] + 1}); put texts that contain {delimiter!r} in quotes, or name every column"
+        )
 
 
 def other_delimiter(name: str, delimiter: str) -> str:
@@ -348,11 +376,13 @@ class TaggedFiles:
 
 
 def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The words and the tags of each sentence of a CoNLL file, without the lines that begin with -DOCSTART-."""
+    """The words and the tags of each sentence of a CoNLL file, without -DOCSTART- and the comments before sentences."""
     words, tags, width = list[str](), list[str](), 0
     with open_file(file, "rt", encoding="utf-8-sig") as stream, file_named(file):
         for number, line in enumerate(chain(stream, [""]), start=1):
             fields = re.split(r"[ \t]+", line.strip(" \t\r\n"))  # not at other spaces, which may stand in words
+            if not words and COMMENT.match(line):
+                continue
             if fields != [""] and fields[0] != "-DOCSTART-":
                 width = width or len(fields)
                 if len(fields) < 2 or len(fields) != width:

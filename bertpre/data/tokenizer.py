@@ -17,6 +17,7 @@ import numpy as np
 
 from bertpre.data.vocabulary import VOCABULARY_MULTIPLE, usable
 from bertpre.errors import UserError, first_line, refuse_outside, strings_in
+from bertpre.files import refuse_unknown_model
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -236,6 +237,7 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     path = os.path.expanduser(path)
+    refuse_unknown_model(path, f"no tokenizer in {path!r}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file

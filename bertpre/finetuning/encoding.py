@@ -26,13 +26,14 @@ class EncodedExamples:
     """Token ids of examples, their segments (0 or 1) if they are pairs, and their labels.
 
     If words are labelled, `labels` has an array (S,) for each text: a label at each word's first token, IGNORE_INDEX
-    elsewhere. The first `num_pseudo_labelled` examples have pseudo-labels.
+    elsewhere. The first `num_pseudo_labelled` examples have pseudo-labels. `num_cut` texts were longer.
     """
 
     ids: list[np.ndarray]
     segments: list[np.ndarray] | None
     labels: Any
     num_pseudo_labelled: int = 0
+    num_cut: int = 0
 
     @property
     def lengths(self) -> np.ndarray:
@@ -104,14 +105,15 @@ def encode_examples(
     first, second = tokens or tokenize(tokenizer, examples)
     if second is None:
         rows = [template.fill(cut(ids, room, truncation))[0] for ids in first]
-        return EncodedExamples(rows, None, examples.labels)
+        return EncodedExamples(rows, None, examples.labels, num_cut=sum(len(ids) > room for ids in first))
     filled = []
     for one, other in zip(first, second, strict=True):
         share = min(len(other), max(room // 2, room - len(one)))
         filled.append(template.fill(cut(one, room - share, truncation), cut(other, share, truncation)))
     has_segments = "token_type_ids" in tokenizer.model_input_names
     segments = [segments for _, segments in filled] if has_segments else None
-    return EncodedExamples([ids for ids, _ in filled], segments, examples.labels)
+    num_cut = sum(len(one) + len(other) > room for one, other in zip(first, second, strict=True))
+    return EncodedExamples([ids for ids, _ in filled], segments, examples.labels, num_cut=num_cut)
 
 
 def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens:

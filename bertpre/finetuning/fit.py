@@ -28,7 +28,7 @@ from bertpre.training.remedies import Remedies
 from bertpre.training.schedule import Duration, lr_at
 from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
-from bertpre.training.trackers import MetricsLog, Tracker
+from bertpre.training.trackers import SHOWN, MetricsLog, Tracker
 from bertpre.training.trainer import Trainer
 from bertpre.training.unpadding import choose_unpadding
 from bertpre.training.watches import SpikeWatch
@@ -66,7 +66,8 @@ class FineTuning:
     def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
         file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
-        with MetricsLog(file, stage, is_main, trackers) as log:  # loading and encoding may raise too
+        settings = self.recipe.required_finetune
+        with MetricsLog(file, stage, is_main, trackers, shown_metrics(settings)) as log:  # loading may raise too
             return self.fit_logged(seed, log)
 
     def fit_logged(self, seed: int, log: MetricsLog) -> tuple[Classifier, dict[str, Any]]:
@@ -121,7 +122,16 @@ class FineTuning:
             time_taken = duration(time.perf_counter() - start)
             how = "before" if are_kept else f"in {time_taken}"
             console.say(f"finetune: NB-SVM labelled {count:,} texts {how}")
+        if share := self.encoded.num_cut / len(self.training):
+            kept = f"finetune.max_length={settings.max_length} tokens (truncation: {settings.truncation})"
+            console.say(f"finetune: {max(share, 0.01):.0%} of the labelled texts are cut to {kept}")
         return self.encoded
+
+
+def shown_metrics(settings: Finetune) -> dict[str, str]:
+    """How a log line writes the metric that selects the best epoch, and an accuracy that is not one of classes."""
+    shown = {} if settings.best_by in SHOWN else {settings.best_by: f"{settings.best_by} {{:.4f}}"}
+    return shown | ({"accuracy": "all labels right {:.1%}"} if settings.task == "multi_label" else {})
 
 
 def build_finetuning_trainer(

@@ -89,7 +89,9 @@ class LabelEncoder:
             values = [to_number(label) for label in rows.labels]
             is_bad = [value is None for value in values]
             if any(is_bad):
-                rows.refuse(is_bad, f"a label that is not a finite number ({rows.labels[is_bad.index(True)]!r})")
+                bad = rows.labels[is_bad.index(True)]
+                remedy = "; write a point, not a comma" if "," in str(bad) else ""
+                rows.refuse(is_bad, f"a label that is not a finite number ({bad!r}){remedy}")
             return np.array(values, dtype=np.float64)
         if self.is_binary:
             bits = [[BITS.get(each) for each in items_of(label)] for label in rows.labels]

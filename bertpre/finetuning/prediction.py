@@ -15,8 +15,8 @@ Text = str | tuple[str, ...] | list[str]  # a text, the two texts of a pair, or 
 
 
 def is_pair(text: Text) -> bool:
-    """Whether a text is given as a pair: as a tuple of two, or with a tab."""
-    return isinstance(text, tuple) or (isinstance(text, str) and "\t" in text)
+    """Whether a text is given as a pair: as two texts, or with a tab."""
+    return not isinstance(text, str) or "\t" in text
 
 
 def content_of(task: Task) -> Callable[[Text], object]:
@@ -35,14 +35,17 @@ def as_examples(texts: list[Text], task: Task, has_pairs: bool) -> Examples:
     if task.kind == "tokens":
         words = list(map(items_of, texts))
         return Examples(ids, words, None, [np.zeros(len(row), dtype=np.int64) for row in words], task.classes)
-    parts = [text.split("\t", 1 if has_pairs else 0) if isinstance(text, str) else text for text in texts]
+    parts = [(text.split("\t") if has_pairs else [text]) if isinstance(text, str) else text for text in texts]
     if has_pairs and (missing := [part for part in parts if len(part) < 2]):
         raise UserError(
-            f"this classifier reads pairs; give the two texts of {missing[0][0]!r} as a tuple in Python, with a tab "
-            "between them in a shell, $'first text\\tsecond text'"
+            f"this classifier reads pairs; give the two texts of {missing[0][0]!r} as a tuple in a list, "
+            "[(first, second)], in Python, with a tab between them in a shell, $'first text\\tsecond text'"
         )
     if has_pairs and (longer := [part for part in parts if len(part) > 2]):
-        raise UserError(f"this classifier reads pairs, not {len(longer[0])} texts such as {longer[0]!r}")
+        raise UserError(
+            f"this classifier reads pairs, not {len(longer[0])} texts such as {longer[0]!r:.80}; the name of a table "
+            "ends in .tsv or .csv"
+        )
     if not has_pairs and (pairs := [part for part in parts if len(part) > 1]):
         raise UserError(f"this classifier reads single texts, not pairs such as {pairs[0]!r}")
     sides = [list(map(clean_text, side)) for side in zip(*parts, strict=True)]

@@ -82,6 +82,7 @@ def encode_with_pseudo_labels(
         None if own.segments is None or further.segments is None else further.segments + own.segments,
         np.concatenate([pseudo_labels, np.eye(len(training.classes))[training.labels]]).astype(np.float32),
         num_pseudo_labelled=len(unlabelled),
+        num_cut=own.num_cut,
     )
 
 

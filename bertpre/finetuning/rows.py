@@ -142,7 +142,10 @@ def is_written_exactly(text: str) -> bool:
 def text_in(value: Any, place: str, key: str) -> str:
     """The text in a column; raises UserError for anything else."""
     if not isinstance(value, str | None):
-        raise UserError(f"{place}: {key} holds {type(value).__name__}, not text")
+        remedy = "; write one JSON object a line, as pandas does with orient='records', lines=True"
+        raise UserError(
+            f"{place}: {key} holds {type(value).__name__}, not text{remedy if isinstance(value, dict) else ''}"
+        )
     return value or ""
 
 

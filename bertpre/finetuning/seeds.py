@@ -18,6 +18,7 @@ from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.scores import score, spread
+from bertpre.finetuning.splits import Labelled
 from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, binding_values
 from bertpre.run_directory import model_of
@@ -76,6 +77,12 @@ def examples_fingerprint(parts: list[Examples]) -> str:
         for text, label in zip(whole_texts(part), part.labels, strict=True):
             digest.update(repr((text, np.asarray(label).tolist())).encode())
     return digest.hexdigest()[:16]
+
+
+def learned_fingerprint(labelled: Labelled) -> str:
+    """A hash of what a classifier is trained on and selected by: texts, labels, and further texts without labels."""
+    parts = (labelled.parts.training, labelled.parts.validation, labelled.unlabelled)
+    return examples_fingerprint([part for part in parts if part is not None])
 
 
 def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.data.local_files import files_by_split, log_once
+from bertpre.console import log_once
+from bertpre.data.local_files import files_by_split
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,
@@ -86,6 +87,16 @@ def read_parts(recipe: Recipe) -> Parts:
     elif settings.validation_fraction:
         training, validation = split_off_validation(recipe, training)
     return Parts(training, validation, test)
+
+
+def label_files(recipe: Recipe) -> list[Path]:
+    """The local files that a recipe's labelled texts may be in: files, patterns, and whole folders."""
+    settings = recipe.required_finetune
+    further = settings.unlabelled.path if settings.unlabelled else None
+    paths = [settings.path, settings.validation_path, further, recipe.evaluate.path]
+    found = [Path(name) for path in paths if path for name in glob.glob(path, recursive=True)]
+    inside = [file for place in found if place.is_dir() for file in place.rglob("*")]
+    return [file for file in found + inside if file.is_file()]
 
 
 def mention_unused_splits(settings: Finetune) -> None:
@@ -290,6 +301,19 @@ def lone_labels(task: str, examples: Examples) -> str | None:
         return None
     shown = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
     return f"labels with one training example: {shown}; misspelt? A class with so few is hardly learned, and not tested"
+
+
+def contradictions(task: str, examples: Examples) -> str | None:
+    """A warning that counts the texts that occur with different labels; a network learns only one of them."""
+    if task not in ("classification", "multi_label"):
+        return None
+    first: dict[Any, Any] = {}
+    texts, labels = whole_texts(examples), [np.asarray(label).tolist() for label in examples.labels]
+    differ = {text for text, label in zip(texts, labels, strict=True) if first.setdefault(text, label) != label}
+    if not differ:
+        return None
+    example = next(text for text in texts if text in differ)
+    return f"texts that occur with different labels in the training split: {len(differ):,}, e.g. {example!r:.80}"
 
 
 def shifted_class(task: str, training: Examples, test: Examples) -> str | None:

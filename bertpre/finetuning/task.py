@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from bertpre.data.local_files import log_once
+from bertpre.console import log_once
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples

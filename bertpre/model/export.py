@@ -14,7 +14,7 @@ from bertpre.files import save_tokenizer
 
 from .configuration_bertpre import BertPreConfig
 from .conversion import to_stock_bert, to_stock_modernbert
-from .folders import give_segments, load_model, read_config, share_weights, with_code
+from .folders import give_segments, load_model, read_config, share_weights
 from .onnx import INPUTS, run_onnx, write_onnx
 
 STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
@@ -90,7 +90,7 @@ def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:
     """The model to save for a format; raises UserError where the format belongs to the other architecture."""
     architecture = model.config.architecture
     if to == "bertpre":
-        return with_code(model)
+        return model
     if to != STOCK[architecture]:
         stock = STOCK[architecture]
         raise UserError(f"{source}: architecture {architecture} cannot become {to}; export it to {stock} or bertpre")

@@ -1,5 +1,6 @@
 """Models in folders: saved so that they load where bertpre is not installed, and read back into bertpre's classes."""
 
+import os
 import shutil
 from copy import deepcopy
 from pathlib import Path
@@ -56,7 +57,7 @@ def save_model(
         stock.save_pretrained(folder)
         tokenizer = give_segments(tokenizer, stock.config.model_type == "bert")
     elif isinstance(model.config, BertPreConfig):
-        with_code(model).save_pretrained(folder, state_dict=weights)
+        model.save_pretrained(folder, state_dict=weights)
     else:
         model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder, longest)
@@ -85,16 +86,6 @@ def stock_form(model: PreTrainedModel, weights: dict[str, Tensor] | None = None)
     if weights[SECOND_SEGMENT].any() or (PAIR_BIAS in weights and weights[PAIR_BIAS].any()):
         return None
     return to_stock_modernbert(model, weights)
-
-
-def with_code(model: PreTrainedModel) -> PreTrainedModel:
-    """Let every Auto class find its own in the code that is saved with a BertPre model."""
-    classes = {"AutoConfig": BertPreConfig, **modeling_bertpre.AUTO_CLASSES}
-    model.config.auto_map = {
-        auto_name: f"{auto_class.__module__.split('.')[-1]}.{auto_class.__name__}"
-        for auto_name, auto_class in classes.items()
-    }
-    return model
 
 
 def give_segments(tokenizer: "PreTrainedTokenizerBase", wanted: bool) -> "PreTrainedTokenizerBase":
@@ -144,6 +135,7 @@ def load_model(
     OSError where there is no model, ValueError where transformers does not know it or some of its weights are missing;
     with `new_head` the encoder's weights suffice, without a pooler.
     """
+    source = os.path.expanduser(source)
     config = config or read_config(source, subfolder)
     is_ours = isinstance(config, BertPreConfig)
     name = auto_class or config.architectures[0]

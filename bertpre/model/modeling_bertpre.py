@@ -7,8 +7,9 @@ these files alone.
 """
 
 import math
+import os
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -86,6 +87,14 @@ class BertPrePreTrainedModel(PreTrainedModel):
         "hidden_states": [BertLayer, ModernLayer],
         "attentions": [BertSelfAttention, ModernAttention],
     }
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
+        """As in transformers; the folder also says which class in its code each Auto class stands for."""
+        classes = {"AutoConfig": BertPreConfig, **AUTO_CLASSES}
+        self.config.auto_map = {
+            name: f"{each.__module__.rpartition('.')[2]}.{each.__name__}" for name, each in classes.items()
+        }
+        super().save_pretrained(save_directory, **options)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -53,9 +53,7 @@ def stored_recipe(folder: Path, prefer_near: bool = False) -> Recipe:
 
 def stored_values(folder: Path, prefer_near: bool = False) -> dict[str, Any]:
     """The values of `stored_recipe`, unchecked: another version may have written them."""
-    return make_local_paths_absolute(
-        follow_move(read_yaml(folder / "recipe.yaml"), folder, prefer_near)
-    )
+    return make_local_paths_absolute(follow_move(read_yaml(folder / "recipe.yaml"), folder, prefer_near))
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:

@@ -404,6 +404,9 @@ class Finetune(Section):
             )
         if self.layer_decay != 1 and self.optimizer == "muon":
             raise ValueError("layer_decay: is for adamw only; muon's steps all have the same size")
+        columns = [self.text_column, self.text_pair_column, *self.label_columns]
+        if repeated := [name for number, name in enumerate(columns) if name and name in columns[:number]]:
+            raise ValueError(f"text_column: {repeated[0]!r} is named for two of text, second text and label")
         if self.text_pair_column is not None and self.task == "tokens":
             raise ValueError("text_pair_column: is not for the task tokens")
         if self.metric is not None and self.metric not in METRICS[self.task]:
@@ -464,7 +467,7 @@ class Evaluate(Section):
     batch_size: Count = 64
     """Examples per forward pass, at most: on a CPU as many as have 4,096 tokens, because that is faster."""
     bag_of_words: bool = True
-    """Also fit TF-IDF + logistic regression on the same examples."""
+    """For classification: also fit TF-IDF + logistic regression on the same examples. `baseline` has other tasks."""
 
 
 class Suite(Section):

@@ -146,8 +146,13 @@ def test_every_folder_loads_without_bertpre_and_gives_the_same_logits(
         for part, head in (("model", "model"), ("finetuned", "texts"))
     ]
     folders |= {str(folder): (*HEADS[head][1:], folder == tiny_modern_run / "model") for folder, head in runs}
+    model, folder = saved["bert", "nsp", "model"]
+    own = tmp_path / "own"  # as transformers saves it
+    model.save_pretrained(own)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(own)
+    folders[str(own)] = (*HEADS["model"][1:], True)
     old = tmp_path / "old"  # as an earlier version saved it
-    saved["bert", "nsp", "model"][0].save_pretrained(old)
+    model.save_pretrained(old)
     config = json.loads((old / "config.json").read_text())
     (old / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != "auto_map"}))
     done = subprocess.run(

@@ -142,6 +142,9 @@ def test_every_task(
         assert float(one[1]) == pytest.approx(float(other[1]), abs=0.01)  # in the recipe's precision, and in auto
         assert run_here("predict", tmp_path / "alone", "mira saw oslo") == 2
         assert "this classifier reads pairs" in capsys.readouterr().err
+        (tmp_path / "table.txt").write_text("1\tmira saw oslo\tmira saw it\t5\n")
+        assert run_here("predict", run, "--file", tmp_path / "table.txt") == 2
+        assert "reads pairs, not 4 texts such as ['1', 'mira saw oslo'" in capsys.readouterr().err
     if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
         row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", "7"]}
         assert run_here("predict", run, "--file", write_rows(tmp_path / "more.jsonl", [row]), "--json") == 0
@@ -152,10 +155,10 @@ def test_every_task(
         assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
     if kind == "words":
         tagged = tmp_path / "tagged.conll"
-        tagged.write_text("mira B-PER\nsaw O\noslo B-LOC\n\n" * 4)
+        tagged.write_text("mira B-PER\nsaw O\noslo B-LOC\n\n")
         assert run_here("predict", run, "--file", tagged, "--json") == 0
         rows = list(map(json.loads, capsys.readouterr().out.splitlines()))
-        assert [row["words"] for row in rows] == [["mira", "saw", "oslo"]] * 4
+        assert [row["words"] for row in rows] == [["mira", "saw", "oslo"]]
         assert all(0.3 < value <= 1 for row in rows for value in row["probabilities"])
     text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
     if kind == "words":  # one that the pre-tokenizer splits
@@ -451,8 +454,14 @@ def test_one_file_is_enough_if_a_part_is_set_aside(
     results = json.loads((tmp_path / "aside" / "results.json").read_text())
     assert results["evaluate"]["examples"] == 15
     assert (tmp_path / "aside" / "report.html").is_file()
-    rows = [row | {"text": f"{row['text']}, again"} for row in rows_of(60)]
     Path(data[0]).rename(tmp_path / "kept")
+    turned = rows_of(60)
+    turned[0]["verdict"], turned[1]["verdict"] = turned[1]["verdict"], turned[0]["verdict"]
+    write_rows(Path(data[0]), turned)
+    capsys.readouterr()
+    assert run_here("run", file, *given) == 0
+    assert "warning: the labelled texts have changed since the classifier was trained" in capsys.readouterr().out
+    rows = [row | {"text": f"{row['text']}, again"} for row in rows_of(60)]
     write_rows(Path(data[0]), rows)
     assert run_here("evaluate", file, *given) == 2
     assert "finetune.test_fraction: another part is set aside now" in capsys.readouterr().err

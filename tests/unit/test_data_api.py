@@ -532,6 +532,17 @@ def test_another_tokenizer_is_noticed_when_a_build_resumes(
     assert other.model_max_length == longest
 
 
+def test_what_is_no_example_or_tokenizer_is_refused(texts: list[str]) -> None:
+    tokenizer = learn_tokenizer(texts, vocab_size=256)
+    collate = DataCollatorForPretraining(tokenizer, max_length=32, kind="none")
+    with pytest.raises(bertpre.UserError, match=r"examples: one is a dict; give those of a SegmentPairDataset"):
+        collate([{"input_ids": [5, 6]}])  # type: ignore[list-item]
+    with pytest.raises(bertpre.UserError, match=r"tokenizer: is 'folder', not a tokenizer"):
+        DataCollatorForPretraining("folder", max_length=32)  # type: ignore[arg-type]
+    with pytest.raises(bertpre.UserError, match="max_length: 2 is not at least 8"):
+        DataCollatorForPretraining(tokenizer, max_length=2)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
 def test_a_store_is_built_by_one_process_at_a_time(texts: list[str], tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(bertpre.UserError, match="folder: another process works in"):

@@ -55,11 +55,18 @@ def test_words_with_tags_are_read_from_conll_files(name: str, tmp_path: Path) ->
         assert [labels.tolist() for labels in read.labels] == [[1, 2, 2], [0], [2]]
 
 
+def test_comments_before_sentences_are_no_words(tmp_path: Path) -> None:
+    text = "# id 5239\tdomain=en\nMira _ _ B-PER\n# _ _ O\n\n# sent_id = 2\n# newdoc\n# _ _ O\nsaw _ _ O\n"
+    (tmp_path / "words.txt").write_text(text)
+    read = read_examples(Finetune(path=str(tmp_path / "words.txt"), task="tokens"), "train")
+    assert (read.texts, read.classes) == ([["Mira", "#"], ["#", "saw"]], ("B-PER", "O"))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("Mira O\nsaw\n", "line 2 of .*words.txt has no tag: 'saw'"),
-        ("# id = 1\nMira O\n", "line 2 of .*words.txt has 2 columns, and those before have 4"),
+        ("Mira NNP O\nsaw O\n", "line 2 of .*words.txt has 2 columns, and those before have 3"),
         ("Mira O\n\n O\n", "line 3 of .*words.txt has no tag: 'O'"),
     ],
 )
@@ -389,6 +396,26 @@ def test_the_recipe_names_classes_of_csv_files(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("text,label\nx,1\ny,0\n")
     read = read_examples(Finetune(path=str(tmp_path / "b.csv"), label_names=["bad", "good"]), "train")
     assert (read.classes, read.labels.tolist()) == (("bad", "good"), [1, 0])
+
+
+def test_columns_without_a_name_are_mentioned_and_columns_of_one_name_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(",text,label,,\n0,good,yes,,\n1,bad,no, and more,\n2,worse,no,,\n")
+    settings = Finetune(path=str(file))
+    assert read_examples(settings, "train").texts == ["good", "bad", "worse"]
+    assert (
+        f"{file}: rows with values in columns without a name, which are not read: 1 (the first is row 2)" in caplog.text
+    )
+    caplog.clear()
+    file.write_text(",text,label\n0,good,yes\n1,bad,no\n")  # as pandas numbers rows
+    assert read_examples(settings, "train").texts == ["good", "bad"] and not caplog.messages
+    file.write_text("text,label,text.1\ngood,yes,a\nbad,no,b\n")
+    assert read_examples(settings, "train").texts == ["good", "bad"]
+    file.write_text("text,label,text\ngood,yes,a\nbad,no,b\n")
+    with pytest.raises(UserError, match="has two columns of the name text; give each a name of its own"):
+        read_examples(settings, "train")
 
 
 def test_columns_of_a_csv_file_are_bits(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from bertpre.finetuning.splits import (
     Parts,
     balance,
     chosen_on_test,
+    contradictions,
     lone_labels,
     neighbours,
     overlap,
@@ -261,6 +262,14 @@ def test_copies_of_training_texts_cannot_choose_the_best_epoch(
     write_rows(tmp_path / "b.jsonl", [*rows[:3], {"text": "another", "label": 1}])
     assert len(read_parts(recipe_of(path=path, validation_path=other)).validation) == 4
     assert "finetune.validation_path: 3 of 4 validation texts equal a training text" in caplog.text
+
+
+def test_texts_with_different_labels_are_a_warning() -> None:
+    examples = replace(examples_of(list("abcab"), labels=np.array([0, 0, 1, 1, 0])), classes=("x", "y"))
+    warning = contradictions("classification", examples)
+    assert warning == "texts that occur with different labels in the training split: 1, e.g. 'a'"
+    assert contradictions("classification", replace(examples, labels=np.array([0, 0, 1, 0, 0]))) is None
+    assert contradictions("regression", examples) is None
 
 
 def test_other_shares_of_the_classes_in_the_test_texts_are_a_warning() -> None:
