@@ -263,7 +263,7 @@ SECTIONS = {  # of `bertpre --help`
     ),
     "Use and share": (
         Command("predict", "predict:predict", a_model_and_texts,
-                "Print the label and its probability for each text, or each word's tag.",
+                "Print the label and its probability for each text.",
                 ('predict runs/quickstart "A wonderful film."', "predict runs/quickstart --file reviews.csv --json")),
         Command("fill", "fill:fill", a_model_and_masked_texts,
                 "Print a masked language model's guesses for [MASK].",
