@@ -248,7 +248,7 @@ class DataCollatorForPretraining:
             )
         batch = self.collator(list(examples))
         separator = self.collator.special_ids["[SEP]"]
-        is_packed = self.kind != "none" and any((example.a == separator).any() for example in examples)
+        is_packed = self.kind != "none" and any(separator in example.a for example in examples)
         if is_packed or (self.kind == "nsp" and not any(len(example.b) for example in examples)):
             raise UserError("kind: the examples have no second segment; give dataset and collator the same kind")
         if self.kind == "none" and any(len(example.b) for example in examples):

@@ -548,3 +548,11 @@ def test_a_store_is_built_by_one_process_at_a_time(texts: list[str], tmp_path: P
     with locked(tmp_path), pytest.raises(bertpre.UserError, match="folder: another process works in"):
         TokenStore.build(tmp_path, texts, tokenizer=learn_tokenizer(texts, vocab_size=256))
     assert not (tmp_path / "tokenizer").exists()  # the other process may have written one
+
+
+def test_examples_may_hold_lists(texts: list[str]) -> None:
+    tokenizer = learn_tokenizer(texts, vocab_size=256)
+    first, second = (tokenizer(text, add_special_tokens=False)["input_ids"][:9] for text in texts[:2])
+    batch = DataCollatorForPretraining(tokenizer, max_length=32)([Example(first, second, 1, (0, 0))])  # type: ignore[arg-type]
+    assert batch["next_sentence_label"].tolist() == [1]
+    assert int(batch["attention_mask"].sum()) == len(first) + len(second) + 3
