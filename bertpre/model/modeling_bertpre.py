@@ -7,7 +7,6 @@ these files alone.
 """
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -88,7 +87,7 @@ class BertPrePreTrainedModel(PreTrainedModel):
         "attentions": [BertSelfAttention, ModernAttention],
     }
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
+    def save_pretrained(self, save_directory: Any, **options: Any) -> None:
         """As in transformers; the folder also says which class in its code each Auto class stands for."""
         classes = {"AutoConfig": BertPreConfig, **AUTO_CLASSES}
         self.config.auto_map = {
