@@ -56,7 +56,18 @@ def load_classifier(place: str | os.PathLike[str]) -> "TextClassifier":
     """
     from bertpre.finetuning.loading import load_any_classifier
 
-    return TextClassifier(*load_any_classifier(os.path.expanduser(place)))
+    with transformers_quiet():
+        return TextClassifier(*load_any_classifier(os.path.expanduser(place)))
+
+
+@contextmanager
+def transformers_quiet() -> Iterator[None]:
+    """Keep transformers' warnings and progress bars off the screen."""
+    from bertpre.runtime import callers_settings_kept, quiet_transformers
+
+    with callers_settings_kept():
+        quiet_transformers()
+        yield
 
 
 class Run:
@@ -89,7 +100,8 @@ class Run:
         """
         from bertpre.model.conversion import load_for_pretraining
 
-        return load_for_pretraining(str(self.part("model"))).eval()
+        with transformers_quiet():
+            return load_for_pretraining(str(self.part("model"))).eval()
 
     @cached_property
     def classifier(self) -> "TextClassifier":
