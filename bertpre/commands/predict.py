@@ -15,7 +15,7 @@ from bertpre.console import figure_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
 from bertpre.data.formats import have_tags, is_utf16, read_head
-from bertpre.data.local_files import KNOWN_ENDINGS, ending
+from bertpre.data.local_files import is_table
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.loading import load_any_classifier
 from bertpre.finetuning.prediction import Text, as_examples, content_of, is_pair, named_prediction
@@ -44,7 +44,7 @@ def predict(
     """
     if texts and file is not None:
         raise UserError(f"--file {file}: give texts as arguments or a file, not both")
-    if text_column is not None and not is_table(file):
+    if text_column is not None and (file is None or not is_table(file)):
         raise UserError("--text-column: give it with --file FILE, where FILE is CSV, TSV, JSON lines or Parquet")
     if files := [text for text in texts or () if os.path.isfile(text)]:
         raise UserError(f"TEXT {files[0]!r} is a file; give its texts with --file {shlex.quote(files[0])}")
@@ -93,11 +93,6 @@ def without_empty(
             yield number, text
         else:
             empty_rows.append(number)
-
-
-def is_table(file: str | None) -> bool:
-    """Whether a file has rows and columns, by its ending."""
-    return file is not None and ending(Path(file)) in KNOWN_ENDINGS and ending(Path(file)) != ".txt"
 
 
 def read_texts(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.local_files import KNOWN_ENDINGS, ending
+from bertpre.data.local_files import is_table
 from bertpre.data.store import open_shards, read_token_counts
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.encoding import whole_backend
@@ -53,7 +53,7 @@ def probe(
             assert store is not None  # it is a folder
             rows = held_out(store, limit, max_length - 2)
         else:
-            if ending(Path(texts)) in KNOWN_ENDINGS and ending(Path(texts)) != ".txt":
+            if is_table(texts):
                 raise UserError(f"--texts: {texts} is a table; give a file with one text a line")
             lines = [line for line in map(clean_text, read_lines(texts, "--texts")) if line]
             if not lines:

@@ -259,6 +259,11 @@ def holds_tsv(path: str) -> bool:
     return any(ending(file) == ".tsv" for file in files)
 
 
+def is_table(file: str) -> bool:
+    """Whether a file has rows and columns, by its ending."""
+    return ending(Path(file)) in KNOWN_ENDINGS and ending(Path(file)) != ".txt"
+
+
 def ending(file: Path) -> str:
     """A file's ending in small letters, without that of a compression."""
     return (Path(file.stem).suffix if file.suffix.lower() in COMPRESSIONS else file.suffix).lower()

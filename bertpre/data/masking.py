@@ -213,9 +213,7 @@ class DataCollatorForPretraining:
         refuse_outside("max_length", max_length, SHORTEST_ROW)
         refuse_outside("seed", seed, 0, LARGEST_SEED)
         if not hasattr(tokenizer, "get_vocab"):
-            raise UserError(
-                f"tokenizer: is {tokenizer!r:.60}, not a tokenizer; give store.tokenizer, or load_tokenizer"
-            )
+            raise UserError(f"tokenizer: is {tokenizer!r:.60}, not a tokenizer; give store.tokenizer")
         if not 0 < masked_lm_prob < 1:
             raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
         if len(mask_split) != 3 or not min(mask_split) >= 0 or not abs(sum(mask_split) - 1) <= 1e-6:  # NaN, too
