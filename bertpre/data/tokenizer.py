@@ -211,8 +211,8 @@ def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int,
     required = alphabet(needed)
     if required.tokens > usable(vocab_size):
         raise UserError(
-            f"{vocab_size:,} is too small for the {len(required.first):,} characters that make up {coverage:.6g} of "
-            f"this text: give at least {required.enough:,}, or a lower character_coverage"
+            f"a vocabulary of {vocab_size:,} is too small for the {len(required.first):,} characters that make up "
+            f"{coverage:.6g} of this text; raise vocab_size to at least {required.enough:,}, or lower character_coverage"
         )
     return alphabet(max(needed, min(LEAST_ALPHABET, usable(vocab_size) // 4)))
 

@@ -132,7 +132,7 @@ def test_a_store_with_a_tokenizer_that_exists_and_without_held_out_texts(texts: 
         ({"texts": "one text"}, "texts: is a single string"),
         ({"texts": ["a", 1]}, "texts: item 1 is int"),
         ({"texts": []}, "texts: the iterable contains no text"),
-        ({"vocab_size": 64}, "^vocab_size: 64 is too small"),
+        ({"vocab_size": 64}, "^vocab_size: a vocabulary of 64 is too small"),
         ({"tokenizer": "/nowhere"}, "^tokenizer: no tokenizer in '/nowhere'"),
         ({"validation_fraction": 0}, "^validation_fraction: 0 is not between 0 and 0.5"),
         ({"validation_fraction": 1e-9}, "^validation_fraction: .* leaves fewer than two documents"),

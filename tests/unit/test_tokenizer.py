@@ -193,7 +193,7 @@ def test_words_of_every_nth_text_are_learned_and_characters_of_all() -> None:
 
 def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that_would_do() -> None:
     corpus = script_texts(*SCRIPTS["Korean"])
-    with pytest.raises(UserError, match=r"1,024 is too small .* at least [\d,]+, or a") as error:
+    with pytest.raises(UserError, match=r"1,024 is too small .* raise vocab_size to at least [\d,]+, or") as error:
         learn_tokenizer(iter(corpus), 1024, lowercase=False, max_length=64)
     enough = int(str(error.value).split("at least ")[1].split(", or")[0].replace(",", ""))
     learned = learn_tokenizer(iter(corpus), enough, lowercase=False, max_length=64)
