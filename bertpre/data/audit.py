@@ -200,11 +200,10 @@ def warnings(metrics: dict[str, Any]) -> Iterator[str]:
             yield "very long words are unknown: put spaces between words"
     if metrics["repeated_line_share"] > 0.3:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
-    is_single = metrics["tokens_in_document"]["median"] == metrics["tokens_in_sentence"]["median"]
-    if is_single and "pair_lengths_auc" in metrics:  # there are pairs
+    if metrics.get("unlabelled_pair_share", 0.0) > 0.5:
         yield (
-            "most documents are a single sentence and have no true next one: set corpus.text_unit if a document "
-            "is a paragraph or a whole text file, otherwise set pairs.kind=none"
+            "most pairs have no label, because most documents are a single sentence or little more: set "
+            "corpus.text_unit if a document is a paragraph or a whole text file, otherwise set pairs.kind=none"
         )
     chance = 0.5 + max(0.02, 3 * metrics.get("pair_auc_std", 0.0))
     for key, form in (("pair_lengths_auc", "lengths"), ("pair_ends_auc", "ends")):

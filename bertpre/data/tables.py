@@ -24,6 +24,8 @@ READ_BYTES = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
 # A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone may be a word.
 COMMENT = re.compile(r"#[ \t]*(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)")
+TOKEN_NUMBER = re.compile(r"\d+([-.]\d+)?")  # 7-8 is of two words written as one
+LEAST_NUMBERED = 3  # sentences
 MISSING = ["", "nan", "NaN"]  # not "None", "null" or "NA", which may be texts or classes
 
 
@@ -376,8 +378,12 @@ class TaggedFiles:
 
 
 def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
-    """The words and the tags of each sentence of a CoNLL file, without -DOCSTART- and the comments before sentences."""
+    """The words and the tags of each sentence of a CoNLL file, without -DOCSTART- and the comments before sentences.
+
+    Raises ValueError for a file whose first column only numbers the words.
+    """
     words, tags, width = list[str](), list[str](), 0
+    sentences = numbered = 0
     with open_file(file, "rt", encoding="utf-8-sig") as stream, file_named(file):
         for number, line in enumerate(chain(stream, [""]), start=1):
             fields = re.split(r"[ \t]+", line.strip(" \t\r\n"))  # not at other spaces, which may stand in words
@@ -394,8 +400,18 @@ def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
                 words.append(fields[0])
                 tags.append(fields[-1])
             elif words:
+                sentences, numbered = sentences + 1, numbered + are_numbers(words)
+                if sentences == numbered == LEAST_NUMBERED:  # the beginning of a file that has words may look so
+                    raise ValueError(
+                        f"the first column of {file} numbers the words; put the word first and its tag last"
+                    )
                 yield words, tags
                 words, tags = [], []
+
+
+def are_numbers(words: list[str]) -> bool:
+    """Whether a sentence's words count from 1, as the first column of Universal Dependencies and GermEval does."""
+    return all(map(TOKEN_NUMBER.fullmatch, words)) and words[0].startswith("1")
 
 
 def read_lines(file: str) -> Iterator[str]:

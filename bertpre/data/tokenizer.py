@@ -212,7 +212,8 @@ def choose_alphabet(counts: Counter[str], learner: "Tokenizer", vocab_size: int,
     if required.tokens > usable(vocab_size):
         raise UserError(
             f"a vocabulary of {vocab_size:,} is too small for the {len(required.first):,} characters that make up "
-            f"{coverage:.6g} of this text; raise vocab_size to at least {required.enough:,}, or lower character_coverage"
+            f"{coverage:.6g} of this text; raise vocab_size to at least {required.enough:,}, or lower "
+            "character_coverage"
         )
     return alphabet(max(needed, min(LEAST_ALPHABET, usable(vocab_size) // 4)))
 

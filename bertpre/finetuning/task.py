@@ -1,5 +1,6 @@
 """The tasks of fine-tuning: their losses, and the meaning of their logits."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -144,14 +145,15 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
 
 
 def refuse_alike(names: Sequence[str]) -> None:
-    """Raise UserError where two classes differ in white space or capitals alone: that is usually a mistake."""
+    """Raise UserError where two classes look alike: white space, capitals or Unicode's forms are usually a mistake."""
     known: dict[str, str] = {}
     for name in names:
-        plain = " ".join(name.split()).lower()
+        plain = unicodedata.normalize("NFC", " ".join(name.split()).lower())
         if plain in known:
             raise UserError(
-                f"finetune: the labels {known[plain]!r} and {name!r} differ in white space or capitals alone; make "
-                "them the same, or, if they are two classes, name all classes: finetune.label_names=[...]"
+                f"finetune: the labels {known[plain]!r} and {name!r} differ in white space, capitals or Unicode's "
+                "form of a letter alone; make them the same, or, if they are two classes, name all classes: "
+                "finetune.label_names=[...]"
             )
         known[plain] = name
 

@@ -82,7 +82,7 @@ def test_documents_of_one_sentence_give_a_warning_and_no_accuracy_of_pairs(
     assert prepare([f"{number} is a number" for number in range(300)]) == 0
     printed = capsys.readouterr().out
     assert "pairs: 100.0% without a label" in printed
-    assert "warning: most documents are a single sentence" in printed
+    assert "warning: most pairs have no label, because most documents are a single sentence" in printed
     assert "set corpus.text_unit if" in printed and "set pairs.kind=none" in printed
     run = tmp_path / "run"
     assert run_here("pretrain", run, "training.max_steps=1", "training.budget=null", "training.compile=false") == 0

@@ -62,6 +62,16 @@ def test_comments_before_sentences_are_no_words(tmp_path: Path) -> None:
     assert (read.texts, read.classes) == ([["Mira", "#"], ["#", "saw"]], ("B-PER", "O"))
 
 
+def test_a_first_column_that_numbers_the_words_is_refused(tmp_path: Path) -> None:
+    sentence = "1\tMira\tB-PER\t-\n2-3\tsaw\tO\t-\n4\tOslo\tB-LOC\t-\n"
+    (tmp_path / "words.txt").write_text("\n".join([sentence] * 3))
+    with pytest.raises(UserError, match="first column of .*words.txt numbers the words; put the word first"):
+        read_examples(Finetune(path=str(tmp_path / "words.txt"), task="tokens"), "train")
+    counting = "1 O\n2 O\n3 O\n"
+    (tmp_path / "words.txt").write_text("\n".join([counting, counting, "Mira B-PER\n", counting]))
+    assert len(read_examples(Finetune(path=str(tmp_path / "words.txt"), task="tokens"), "train").texts) == 4
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -259,12 +269,12 @@ def test_null_and_na_are_ordinary_texts_and_classes_in_tables(tmp_path: Path) ->
         read_examples(Finetune(path=numbers), "train")
 
 
-@pytest.mark.parametrize("other", ["Good ", "GOOD", "good\u00a0"])
-def test_labels_that_differ_in_white_space_or_capitals_alone_are_a_mistake(other: str, tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in ("good", "bad", other)])
-    with pytest.raises(UserError, match="differ in white space or capitals alone; make them the same, or"):
+@pytest.mark.parametrize("other", ["G\u00fct ", "G\u00dcT", "g\u00fct\u00a0", "gu\u0308t"])
+def test_labels_that_look_alike_are_a_mistake(other: str, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in ("g\u00fct", "bad", other)])
+    with pytest.raises(UserError, match="differ in white space, capitals or Unicode's form of a letter alone; make"):
         build_task(Finetune(path=path), read_examples(Finetune(path=path), "train"))
-    settings = Finetune(path=path, label_names=["good", "bad", other])
+    settings = Finetune(path=path, label_names=["g\u00fct", "bad", other])
     named = read_examples(settings, "train")
     assert named.labels.tolist() == [0, 1, 2] and len(build_task(settings, named).classes) == 3
 
