@@ -174,8 +174,8 @@ class StoreBuilder:
         if (known := self.workspace.choice) and known.origin == origin:
             return
         self.workspace.forget_choice()
-        bands = np.concatenate([part.load("bands") for part in held_out + parts]) if self.near_duplicates else None
-        keep, dropped = first_of_duplicates(digests, bands, num_held_out)
+        signatures = (part.load("minhashes") for part in held_out + parts) if self.near_duplicates else None
+        keep, dropped = first_of_duplicates(digests, signatures, num_held_out)
         dropped += sum(map(Counter, dropped_before), Counter())
         if not keep.any():
             raise UserError(f"{no_text}{reasons(dropped)}")

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bertpre.data.randomness import scramble
 SHINGLE_WORDS, SHINGLE_CHARACTERS = 5, 10
 LONG_WORDS = 20  # characters a word on average: there are no spaces, as in lists of addresses
 BANDS, BAND_ROWS = 14, 8
+LEAST_SHARE = 0.5  # of equal MinHashes: their share estimates the Jaccard similarity
 MINHASH_SEED = 1
 SHINGLED_AT_ONCE = 1 << 20  # characters: a Chinese one has 120 bytes of shingles
 
@@ -22,18 +23,23 @@ def text_digests(texts: list[str]) -> np.ndarray:
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
 
 
-def minhash_bands(texts: list[str]) -> np.ndarray:
-    """Hashes of each text's MinHash bands, (N, 14), uint64: texts with an equal hash in a column are near-duplicates.
-
-    112 MinHashes of five-word shingles in 14 bands of 8 (Penedo et al. 2024, FineWeb's deduplication). Texts of Jaccard
-    similarity 0.8 share a band with probability 0.92, texts of similarity 0.5 with probability 0.05.
-    """
+def minhashes(texts: list[str]) -> np.ndarray:
+    """112 MinHashes of each text's five-word shingles, (N, 112), uint32."""
     from rensa import RMinHash
 
     signatures = []
     for some in by_characters(texts, SHINGLED_AT_ONCE):
         signatures += RMinHash.digests_from_token_sets([*map(shingles, some)], BANDS * BAND_ROWS, MINHASH_SEED)
-    words = np.array(signatures, dtype=np.uint32).reshape(len(texts), BANDS, BAND_ROWS).view(np.uint64)
+    return np.array(signatures, dtype=np.uint32).reshape(len(texts), BANDS * BAND_ROWS)
+
+
+def hash_bands(signatures: np.ndarray) -> np.ndarray:
+    """Hashes of the bands of MinHashes (N, 112), (N, 14), uint64: texts with an equal hash in a column may be alike.
+
+    14 bands of 8 (Penedo et al. 2024, FineWeb's deduplication): texts of Jaccard similarity 0.8 share a band with
+    probability 0.92, texts of similarity 0.5 with probability 0.05.
+    """
+    words = signatures.reshape(len(signatures), BANDS, BAND_ROWS).view(np.uint64)
     hashes = np.zeros(words.shape[:2], dtype=np.uint64)
     for number in range(words.shape[2]):
         hashes = scramble(hashes + words[:, :, number])
@@ -59,16 +65,17 @@ def shingles(text: str) -> list[str]:
 
 
 def first_of_duplicates(
-    digests: np.ndarray, bands: np.ndarray | None, num_held_out: int
+    digests: np.ndarray, signatures: Iterable[np.ndarray] | None, num_held_out: int
 ) -> tuple[np.ndarray, Counter[str]]:
     """Which of the N documents after the held-out ones to keep, (N,), bool; and the others, counted by reason.
 
-    A document is dropped if it duplicates any before it. digests: (num_held_out + N, 2); bands: (num_held_out + N, 14),
-    or None to find exact duplicates only. Duplication is transitive: only the first of a chain is kept.
+    A document is dropped if it duplicates any before it. digests: (num_held_out + N, 2); signatures: the MinHashes of
+    as many texts in several arrays, or None to find exact duplicates only. Duplication is transitive: only the first of
+    a chain is kept.
     """
     exact = group_equal(digests)
     first_exact = first_rows(exact)
-    first = first_exact if bands is None else first_rows(connected(exact, bands))
+    first = first_exact if signatures is None else first_rows(connected(exact, signatures))
     rows = np.arange(len(digests))[num_held_out:]
     is_first, is_held_out = first[num_held_out:] == rows, first[num_held_out:] < num_held_out
     is_repeat = ~is_first & ~is_held_out
@@ -88,12 +95,23 @@ def first_rows(groups: np.ndarray) -> np.ndarray:
     return first[inverse]
 
 
-def connected(exact: np.ndarray, bands: np.ndarray) -> np.ndarray:
-    """A group number for each row, (N,): rows linked by duplicates or a shared band, directly or through others."""
+def connected(exact: np.ndarray, signatures: Iterable[np.ndarray]) -> np.ndarray:
+    """A group number for each row, (N,): rows linked by duplicates or near-duplicates, directly or through others.
+
+    Near-duplicates share a band of their MinHashes and more than half of all 112: among thousands of texts that are
+    alike by a third, as lines of a log are, some pair always shares a band.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    rows = np.arange(len(exact))
-    links = [first_rows(column) for column in (exact, *bands.T)]
+    parts = [(hash_bands(each), each.astype(np.uint8)) for each in signatures]  # a quarter of the memory is enough
+    bands, sketches = (np.concatenate(each) for each in zip(*parts, strict=True))
+    rows, links = np.arange(len(exact)), [first_rows(exact)]
+    for column in bands.T:
+        first = first_rows(column)
+        alike = np.flatnonzero(first != rows)
+        alike = alike[(sketches[alike] == sketches[first[alike]]).mean(1) > LEAST_SHARE]
+        links.append(rows.copy())
+        links[-1][alike] = first[alike]
     edges = np.ones(len(rows) * len(links), dtype=bool), (np.tile(rows, len(links)), np.concatenate(links))
     return connected_components(coo_array(edges, shape=(len(rows), len(rows))), directed=False)[1]

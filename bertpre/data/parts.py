@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bertpre.data.cleaning import clean_text
-from bertpre.data.duplicates import minhash_bands, text_digests
+from bertpre.data.duplicates import minhashes, text_digests
 from bertpre.data.encoder import Encoder
 from bertpre.data.randomness import uniform
 from bertpre.data.sentences import split_sentences
@@ -35,7 +35,7 @@ class CleanOptions:
     min_characters: int = 1
     weight: float = 1.0  # below 1: the share of the documents; above: how many times an epoch reads them
     seed: int = 0
-    near_duplicates: bool = False  # whether to compute MinHash bands
+    near_duplicates: bool = False  # whether to compute MinHashes
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def clean_part(part: Part, texts: list[str], options: CleanOptions) -> None:
     drawn = list(compress(long_enough, is_drawn.tolist()))
     part.save("digests", digests[is_drawn])
     if options.near_duplicates:
-        part.save("bands", minhash_bands(drawn))
+        part.save("minhashes", minhashes(drawn))
     part.save_texts(drawn)
     empty = cleaned.count("")
     dropped = {

@@ -22,9 +22,10 @@ SEPARATOR = "\0"  # between cleaned texts, which contain no control characters
 class Part:
     """The files of one part, `part-00007.*`.
 
-    `texts`: the N cleaned texts. Arrays: `digests` (N, 2) and `bands` (N, 14) of the texts, uint64; `keep` (N,), bool,
-    the texts that are not duplicates; `counts` (V,), how often each token occurs in the training documents; `lines`
-    (L,), uint64, checksums of a sample of the sentences. Facts: `clean.json` and `encode.json`, one for each stage.
+    `texts`: the N cleaned texts. Arrays: `digests` (N, 2), uint64, and `minhashes` (N, 112), uint32, of the texts;
+    `keep` (N,), bool, the texts that are not duplicates; `counts` (V,), how often each token occurs in the training
+    documents; `lines` (L,), uint64, checksums of a sample of the sentences. Facts: `clean.json` and `encode.json`, one
+    for each stage.
     """
 
     folder: Path

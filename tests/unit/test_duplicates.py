@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertpre.data import duplicates
-from bertpre.data.duplicates import first_of_duplicates, minhash_bands, shingles, text_digests
+from bertpre.data.duplicates import first_of_duplicates, hash_bands, minhashes, shingles, text_digests
 
 WORDS = [f"word{number}" for number in range(2000)]
 
@@ -21,8 +21,12 @@ def changed(original: str, words: int, seed: int = 0) -> str:
     return " ".join([*kept, *random.Random(seed + 1000).choices(WORDS, k=words)])
 
 
+def bands_of(texts: list[str]) -> np.ndarray:
+    return hash_bands(minhashes(texts))
+
+
 def deduplicated(texts: list[str], held_out: int = 0, near: bool = True) -> tuple[list[bool], dict[str, int]]:
-    keep, dropped = first_of_duplicates(text_digests(texts), minhash_bands(texts) if near else None, held_out)
+    keep, dropped = first_of_duplicates(text_digests(texts), [minhashes(texts)] if near else None, held_out)
     return keep.tolist(), dict(dropped)
 
 
@@ -38,6 +42,15 @@ def test_the_first_of_near_duplicates_is_kept_if_bands_are_given() -> None:
     assert deduplicated(texts, near=False) == ([True, True, True, False], {"duplicate": 1})
 
 
+def test_texts_that_share_a_band_but_less_than_half_of_their_shingles_are_kept() -> None:
+    original = text(1, 60)
+    others = [changed(original, 30, seed) for seed in range(800)]  # alike by a third, also among themselves
+    bands = bands_of([original, *others])
+    assert any(len(np.unique(column)) < len(column) for column in bands.T)
+    assert deduplicated([original, *others]) == ([True] * 801, {})
+    assert deduplicated([original, changed(original, 5)])[1] == {"near-duplicate": 1}
+
+
 def test_duplicates_of_held_out_texts_are_dropped_and_the_held_out_texts_are_not_counted() -> None:
     texts = [text(1), text(2), text(1), changed(text(2), 5), text(3)]
     assert deduplicated(texts, held_out=2) == ([False, False, True], {"held out": 2})
@@ -49,23 +62,23 @@ def test_texts_of_higher_similarity_share_a_band_more_often(words: int, low: flo
     """Texts of Jaccard similarity s share a band with probability 1 - (1 - s^8)^14; s is 0.90, 0.53, 0.14 here."""
     originals = [text(seed) for seed in range(150)]
     others = [changed(original, words, seed) for seed, original in enumerate(originals)]
-    shared = (minhash_bands(originals) == minhash_bands(others)).any(axis=1)
+    shared = (bands_of(originals) == bands_of(others)).any(axis=1)
     assert low <= shared.mean() <= high
 
 
 def test_bands_ignore_case_and_exist_for_short_texts() -> None:
-    assert (minhash_bands(["One two three four five six"]) == minhash_bands(["one TWO three four five six"])).all()
-    assert minhash_bands(["", "a", "a b"]).shape == (3, 14)
-    assert minhash_bands([]).shape == (0, 14)
-    assert np.unique(minhash_bands(["a", "b", "a b"]), axis=0).shape == (3, 14)
+    assert (bands_of(["One two three four five six"]) == bands_of(["one TWO three four five six"])).all()
+    assert bands_of(["", "a", "a b"]).shape == (3, 14)
+    assert bands_of([]).shape == (0, 14)
+    assert np.unique(bands_of(["a", "b", "a b"]), axis=0).shape == (3, 14)
 
 
 def test_bands_are_those_of_each_text_however_many_are_shingled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["one two three four five six seven", "", "一部很好的电影，大家都应该去看看。", "a b", "x" * 50, ""]
-    whole = minhash_bands(texts)
+    whole = bands_of(texts)
     for characters in (1, 20, 40):
         monkeypatch.setattr(duplicates, "SHINGLED_AT_ONCE", characters)
-        assert (minhash_bands(texts) == whole).all()
+        assert (bands_of(texts) == whole).all()
 
 
 def test_shingles_are_all_runs_of_five_words() -> None:
@@ -82,6 +95,6 @@ def test_a_script_whose_spaces_stand_between_phrases_has_shingles_of_characters(
 def test_texts_without_spaces_have_near_duplicates() -> None:
     original = "".join(chr(0x4E00 + random.Random(number).randrange(3000)) for number in range(420))
     one_changed, other = f"{original[:200]}中{original[201:]}", original[::-1]
-    bands = minhash_bands([original, one_changed, other])
+    bands = bands_of([original, one_changed, other])
     assert (bands[0] == bands[1]).any()
     assert not (bands[0] == bands[2]).any()
