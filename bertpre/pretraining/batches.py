@@ -84,7 +84,7 @@ class PhaseBatches:
         return next(replace(self, micro_batch_size=rows).micro_batches(self.dataset.take(Position(), rows)[0]))
 
     def sample(self, rows: int) -> Batch:
-        """A micro-batch that takes as much memory as any: all of a phase have the same length; a causal one takes more."""
+        """A micro-batch that takes as much memory as any: of the phase's length, and causal where one is."""
         is_causal = self.is_causal or self.alternates
         batch = dict(replace(self, unpads=False, is_causal=is_causal).first(rows))
         if not self.unpads or is_causal or "attention_mask" not in batch:

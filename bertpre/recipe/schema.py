@@ -533,12 +533,12 @@ class Recipe(Section):
                 "training.initial_attention: neighbours is for model.architecture bert from scratch; set it to random "
                 "for modern, which has rotary positions, and with training.init, which brings its own weights"
             )
-        causal = [number for number, phase in enumerate(self.training.phases) if phase.objective != "masked"]
-        if causal and self.pairs.kind != "none":
-            raise ValueError(
-                f"training.phases.{causal[0]}.objective: {self.training.phases[causal[0]].objective} needs pairs.kind none: a pair is judged by [CLS], "
-                "which then sees no other token"
-            )
+        for number, phase in enumerate(self.training.phases):
+            if phase.objective != "masked" and self.pairs.kind != "none":
+                raise ValueError(
+                    f"training.phases.{number}.objective: {phase.objective} needs pairs.kind none: a pair is judged by "
+                    "[CLS], which then sees no other token"
+                )
         lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
         if tuned is not None and tuned.uses_recipe_model:
             lengths["finetune"] = tuned.max_length
