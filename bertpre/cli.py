@@ -149,6 +149,9 @@ def a_model_to_probe(
     pairs: Annotated[str | None, typer.Option(help="Sentence pairs in BLiMP's JSONL: a file or a folder.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of texts.")] = 100,
     max_length: Annotated[int, typer.Option(min=8, help="Maximum number of tokens per text.")] = 128,
+    causal: Annotated[
+        bool, typer.Option("--causal", help="Score pairs from left to right, for a model with mixed phases.")
+    ] = False,
 ) -> None: ...
 
 

@@ -15,7 +15,7 @@ from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.encoding import whole_backend
 from bertpre.finetuning.inference import compile_layers, pays_to_compile
 from bertpre.finetuning.loading import load_masked_lm, readable_length
-from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
+from bertpre.finetuning.pseudo_likelihood import running_text, score_from_left, score_tokens, word_ends
 from bertpre.model.casting import cast_weights
 from bertpre.run_directory import data_folder, is_run, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
@@ -30,7 +30,12 @@ SHARE_OF_CLOSE = 0.1  # of the pairs, about
 
 
 def probe(
-    model: str, texts: str | None = None, pairs: str | None = None, limit: int = 100, max_length: int = 128
+    model: str,
+    texts: str | None = None,
+    pairs: str | None = None,
+    limit: int = 100,
+    max_length: int = 128,
+    causal: bool = False,
 ) -> dict[str, Any]:
     """Print and return how well a masked language model predicts running text, and prefers acceptable sentences.
 
@@ -38,7 +43,8 @@ def probe(
     line, by default the run's held-out documents; of the first `limit` texts the first tokens are scored, `max_length`
     with [CLS] and [SEP]. How often a token occurs is counted in the run's training text, or, without it, in `texts`.
     `pairs` is a JSONL file, or a folder of them, with `sentence_good` and `sentence_bad` in each line (BLiMP's layout,
-    Warstadt et al. 2020). Raises UserError if there is nothing to probe.
+    Warstadt et al. 2020); with `causal` each of their tokens is scored from those before it, which a model with a mixed
+    phase has learned. Raises UserError if there is nothing to probe.
     """
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
@@ -69,7 +75,7 @@ def probe(
         metrics |= running_text(working, tokenizer, rows, counts)
         print_running_text(metrics, "the training text" if store is not None else str(texts))
     if pairs is not None:
-        metrics["acceptability"] = acceptability(network, tokenizer, Path(pairs), pairs_of)
+        metrics["acceptability"] = acceptability(network, tokenizer, Path(pairs), pairs_of, causal)
     if not metrics:
         raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
     return metrics
@@ -144,6 +150,7 @@ def acceptability(
     tokenizer: "PreTrainedTokenizerBase",
     path: Path,
     pairs_of: dict[Path, list[tuple[str, str, str | None]]],
+    causal: bool = False,
 ) -> dict[str, Any]:
     """How often the acceptable sentence of a pair is the likelier one: by file, by phenomenon and over all pairs.
 
@@ -151,13 +158,13 @@ def acceptability(
     are those of pairs with BLiMP's `linguistics_term`.
     """
     networks = networks_for(
-        network, tokenizer, [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]]
+        network, tokenizer, [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]], causal
     )
     by_file: dict[str, np.ndarray] = {}  # the scores (N, 2) of each file's acceptable and unacceptable sentences
     phenomena: list[str | None] = []
     for file, pairs in pairs_of.items():
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
-        by_file[name] = pair_scores(networks, tokenizer, [pair[:2] for pair in pairs], file)
+        by_file[name] = pair_scores(networks, tokenizer, [pair[:2] for pair in pairs], file, causal)
         phenomena += [pair[2] for pair in pairs]
         print_share(name, share_preferred(by_file[name]))
     scores, names = np.concatenate(list(by_file.values())), sorted({each for each in phenomena if each})
@@ -172,14 +179,14 @@ def acceptability(
 
 
 def networks_for(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str]
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str], causal: bool
 ) -> tuple["PreTrainedModel | None", "PreTrainedModel"]:
     """A copy in bf16 or fp16, where the device multiplies it, and the network itself, which then reads fewer texts."""
     dtype = choose_dtype("auto", network.device)
     if dtype == torch.float32:
-        return None, network_for(network, tokenizer, texts)
-    quick = network_for(cast_weights(copy.deepcopy(network), dtype), tokenizer, texts)
-    return quick, network_for(network, tokenizer, texts[:: int(1 / SHARE_OF_CLOSE)])
+        return None, network_for(network, tokenizer, texts, causal)
+    quick = network_for(cast_weights(copy.deepcopy(network), dtype), tokenizer, texts, causal)
+    return quick, network_for(network, tokenizer, texts[:: int(1 / SHARE_OF_CLOSE)], causal)
 
 
 def pair_scores(
@@ -187,12 +194,14 @@ def pair_scores(
     tokenizer: "PreTrainedTokenizerBase",
     pairs: list[tuple[str, str]],
     file: Path,
+    causal: bool = False,
 ) -> np.ndarray:
     """The scores (N, 2) of the sentences of pairs; only those that differ by less than CLOSE nats are read in fp32."""
     quick, exact = networks
 
     def scores_by(network: "PreTrainedModel", chosen: list[tuple[str, str]]) -> np.ndarray:
-        return sentence_scores(network, tokenizer, [side for pair in chosen for side in pair], file).reshape(-1, 2)
+        sides = [side for pair in chosen for side in pair]
+        return sentence_scores(network, tokenizer, sides, file, causal).reshape(-1, 2)
 
     if quick is None:
         return scores_by(exact, pairs)
@@ -204,17 +213,26 @@ def pair_scores(
 
 
 def network_for(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str]
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str], causal: bool = False
 ) -> "PreTrainedModel":
-    """The network, with its layers compiled where these texts are many; each is read once for each of its tokens."""
+    """The network, with its layers compiled where these texts are many.
+
+    Each is read once for each of its tokens, with `causal` once.
+    """
     lengths = np.array([len(ids) for ids in encode(tokenizer, texts)])
-    return compile_layers(network) if pays_to_compile(network, int((lengths**2).sum())) else network
+    return (
+        compile_layers(network) if pays_to_compile(network, int((lengths ** (1 if causal else 2)).sum())) else network
+    )
 
 
 def sentence_scores(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str], file: Path
+    network: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    texts: list[str],
+    file: Path,
+    causal: bool = False,
 ) -> np.ndarray:
-    """The sum (N,) of the log-likelihoods of each sentence's tokens.
+    """The sum (N,) of the log-likelihoods of each sentence's tokens, with `causal` from those before each alone.
 
     The later tokens of the same word are masked too: otherwise they reveal the pieces of a rare word (Kauf and Ivanova
     2023, PLL-word-l2r). Words are those that the tokenizer splits into pieces. Raises UserError, which names `file`,
@@ -224,6 +242,8 @@ def sentence_scores(
     rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
     if empty := [text for text, row in zip(texts, rows, strict=True) if not len(row)]:
         raise UserError(f"--pairs: {file} has a sentence without any token: {empty[0]!r}")
+    if causal:
+        return np.array([row.sum(dtype=np.float64) for row in score_from_left(network, tokenizer, rows)])
     ends = [word_ends(encoding.word_ids) for encoding in encodings]  # type: ignore[arg-type]  # no special tokens: no None
     return np.array([values.sum(dtype=np.float64) for values, _ in score_tokens(network, tokenizer, rows, ends)])
 

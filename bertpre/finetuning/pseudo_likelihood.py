@@ -64,12 +64,7 @@ def score_tokens(
     Raises UserError if a row is longer than the model reads.
     """
     template = Template.of(tokenizer, pairs=False)
-    lengths = np.array([len(ids) for ids in rows])
-    longest = readable_length(network)
-    if longest and lengths.max(initial=0) + template.length > longest:
-        raise UserError(
-            f"a text has {lengths.max() + template.length} tokens, but the model reads {longest}: shorten it"
-        )
+    lengths = readable_lengths(network, rows, template)
     if ends is None:
         ends = [np.arange(length) + 1 for length in lengths]
     scored: list[Scored] = [(np.empty(0), np.empty(0, dtype=bool))] * len(rows)
@@ -82,6 +77,42 @@ def score_tokens(
             for number, *row in zip(same[part], values.reshape(texts.shape), right.reshape(texts.shape), strict=True):
                 scored[number] = (row[0], row[1])
     return scored
+
+
+@torch.no_grad()
+def score_from_left(
+    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", rows: list[np.ndarray]
+) -> list[np.ndarray]:
+    """For each row of token ids (T,): the log-likelihood (T,) of each token, of which the model sees those before it.
+
+    For a model that has learned causal language modelling too. Raises UserError if a row is longer than it reads.
+    """
+    template = Template.of(tokenizer, pairs=False)
+    lengths, before = readable_lengths(network, rows, template), len(template.parts[0])
+    scored = [np.empty(0, dtype=np.float32)] * len(rows)
+    for length in np.unique(lengths[lengths > 0]):  # rows of the same length need no padding
+        same, size = np.flatnonzero(lengths == length), length + template.length
+        hidden = torch.full((size, size), torch.finfo(network.dtype).min, dtype=network.dtype, device=network.device)
+        for part in in_slices(len(same), max(1, TOKENS // size)):
+            full = np.stack([template.fill(rows[number])[0] for number in same[part]])  # (N, S)
+            ids = torch.from_numpy(full).to(network.device)
+            logits = read(network, input_ids=ids, attention_mask=hidden.triu(1).expand(len(ids), 1, -1, -1))
+            logits, targets = logits[:, before - 1 : before - 1 + length], ids[:, before : before + length]
+            values = logits.float().log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+            for number, row in zip(same[part], values.cpu().numpy(), strict=True):
+                scored[number] = row
+    return scored
+
+
+def readable_lengths(network: "PreTrainedModel", rows: list[np.ndarray], template: Template) -> np.ndarray:
+    """The numbers of tokens (N,) of the rows; raises UserError if a row is longer than the model reads."""
+    lengths = np.array([len(ids) for ids in rows])
+    longest = readable_length(network)
+    if longest and lengths.max(initial=0) + template.length > longest:
+        raise UserError(
+            f"a text has {lengths.max() + template.length} tokens, but the model reads {longest}: shorten it"
+        )
+    return lengths
 
 
 def word_ends(words: list[int]) -> np.ndarray:

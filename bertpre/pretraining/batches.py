@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,12 @@ class PhaseBatches:
     unpads: bool = False  # lets the model leave padding out
     sorts: bool = False  # gives a micro-batch rows of similar length, and no more padding than the longest needs
     is_causal: bool = False  # predicts each token from those before it
+    alternates: bool = False  # is causal in every other step
+
+    def at(self, position: Position) -> "PhaseBatches":
+        """What it is in the step that begins at a position, so that a resumed run goes on in turn."""
+        is_next = position.offset // self.global_batch_size % 2 == 1
+        return replace(self, is_causal=is_next) if self.alternates else self
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Masked micro-batches, without what the model does better without.
@@ -78,9 +84,10 @@ class PhaseBatches:
         return next(replace(self, micro_batch_size=rows).micro_batches(self.dataset.take(Position(), rows)[0]))
 
     def sample(self, rows: int) -> Batch:
-        """A micro-batch that takes as much memory as any: all of a phase have the same length."""
-        batch = dict(replace(self, unpads=False).first(rows))
-        if not self.unpads or self.is_causal or "attention_mask" not in batch:
+        """A micro-batch that takes as much memory as any: of the phase's length, and causal where one is."""
+        is_causal = self.is_causal or self.alternates
+        batch = dict(replace(self, unpads=False, is_causal=is_causal).first(rows))
+        if not self.unpads or is_causal or "attention_mask" not in batch:
             return batch
         return unpadded(batch | {"attention_mask": torch.ones_like(batch["attention_mask"])})
 
@@ -128,7 +135,7 @@ class PretrainingData:
         share = phase.global_batch_size // self.accelerator.num_processes
         mine = slice(share * self.accelerator.process_index, share * (self.accelerator.process_index + 1))
         examples = phase.dataset.look_up(epochs[mine], rows[mine])
-        micro_batches = list(phase.micro_batches(examples, self.masked_lm_prob_at(progress)))
+        micro_batches = list(phase.at(position).micro_batches(examples, self.masked_lm_prob_at(progress)))
         return StepBatch(micro_batches, after, partial(phase.dataset.documents, rows))
 
     @contextmanager
@@ -149,8 +156,9 @@ class PretrainingData:
         }
 
     def largest(self) -> list[Batch]:
-        """A micro-batch of each phase, whose program is one that the training will use."""
-        return [phase.first(phase.micro_batch_size) for phase in self.phases]
+        """A micro-batch of each phase, or two of a mixed one, whose program is one that the training will use."""
+        kinds = [[phase, replace(phase, is_causal=True)] if phase.alternates else [phase] for phase in self.phases]
+        return [phase.first(phase.micro_batch_size) for phase in chain.from_iterable(kinds)]
 
     @property
     def shapes(self) -> list[PhaseBatches]:
@@ -199,7 +207,7 @@ def build_phase(
     unpads = choose_unpadding(build_config(recipe, tokenizer), choose_dtype(training.precision, device), device)
     return PhaseBatches(
         phase.max_length, dataset, collator, size, choices[0], choices, end, has_pairs(recipe), unpads, sorts,
-        is_causal=phase.objective == "causal",
+        is_causal=phase.objective == "causal", alternates=phase.objective == "mixed",
     )  # fmt: skip
 
 

@@ -179,8 +179,8 @@ class Phase(Section):
     """Examples per pass of one process. auto: on a GPU what fits in memory; on a CPU all, fewer if rows are short."""
     global_batch_size: Count | None = None
     """Overrides training.global_batch_size in this phase."""
-    objective: Literal["masked", "causal"] = "masked"
-    """causal: predict every token from those before it; for the phases before the last, without pairs."""
+    objective: Literal["masked", "causal", "mixed"] = "masked"
+    """causal: predict every token from those before it, not in the last phase. mixed: by turns. Both without pairs."""
 
 
 class Training(Section):
@@ -256,13 +256,14 @@ class Training(Section):
             raise ValueError("mask_split: the three fractions must add up to 1")
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
             raise ValueError("phases: the shares must add up to 1")
-        if self.phases[-1].objective != "masked":
-            raise ValueError("phases: the last one must have the objective masked, which the model is made for")
+        if self.phases[-1].objective == "causal":
+            raise ValueError("phases: the last one must have the objective masked or mixed: the model predicts masks")
         return self
 
     def predicted_share(self, phase: Phase) -> float:
         """The share of a row's tokens that are predicted in a phase."""
-        return 1.0 if phase.objective == "causal" else self.masked_lm_prob
+        shares = {"masked": self.masked_lm_prob, "causal": 1.0, "mixed": (1 + self.masked_lm_prob) / 2}
+        return shares[phase.objective]
 
 
 class Checkpoint(Section):
@@ -532,12 +533,12 @@ class Recipe(Section):
                 "training.initial_attention: neighbours is for model.architecture bert from scratch; set it to random "
                 "for modern, which has rotary positions, and with training.init, which brings its own weights"
             )
-        causal = [number for number, phase in enumerate(self.training.phases) if phase.objective == "causal"]
-        if causal and self.pairs.kind != "none":
-            raise ValueError(
-                f"training.phases.{causal[0]}.objective: causal needs pairs.kind none: a pair is judged by [CLS], "
-                "which then sees no other token"
-            )
+        for number, phase in enumerate(self.training.phases):
+            if phase.objective != "masked" and self.pairs.kind != "none":
+                raise ValueError(
+                    f"training.phases.{number}.objective: {phase.objective} needs pairs.kind none: a pair is judged by "
+                    "[CLS], which then sees no other token"
+                )
         lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
         if tuned is not None and tuned.uses_recipe_model:
             lengths["finetune"] = tuned.max_length

@@ -34,6 +34,10 @@ OBJECTIVES = {
     "sop": "masked language modelling and sentence order prediction (Lan et al. 2019)",
     "none": "masked language modelling alone",
 }
+PHASES = {  # in the order in which recipes have them
+    "causal": "causal language modelling", "mixed": "causal and masked language modelling by turns",
+    "masked": "masked language modelling",
+}  # fmt: skip
 GPU_WATTS = {  # rated power by the name that the driver gives
     "NVIDIA H200": 700, "NVIDIA H100 80GB HBM3": 700, "NVIDIA A100-SXM4-80GB": 400, "NVIDIA A100-SXM4-40GB": 400,
     "NVIDIA L4": 72, "Tesla T4": 70,
@@ -160,8 +164,10 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
         size += f", {parameters:,} parameters in pretraining"
     start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
     objectives = OBJECTIVES[recipe.pairs.kind]
-    if causal := sum(phase.share for phase in recipe.training.phases if phase.objective == "causal"):
-        objectives = f"causal language modelling for {causal:.0%} of the training, then masked language modelling"
+    phases = recipe.training.phases
+    shares = {name: sum(phase.share for phase in phases if phase.objective == name) for name in PHASES}
+    if shares["masked"] < 1:
+        objectives = ", then ".join(f"{PHASES[name]} for {share:.0%} of it" for name, share in shares.items() if share)
     part = "" if step is None else f"A checkpoint at step {step:,} of a pretraining that had not ended. "
     other = ""
     if "finetune" in results and recipe.required_finetune.init not in NAMES:

@@ -11,7 +11,8 @@ from bertpre.data.pairs import IGNORE_INDEX
 
 Batch = Mapping[str, torch.Tensor]
 
-STEPS_WITH_PAIRS, STEPS_WITH_TARGETS = "steps_with_pairs", "steps_with_targets"
+STEPS_WITH_PAIRS = "steps_with_pairs"
+STEPS_WITH_TARGETS = {"mlm": "steps_with_masked_tokens", "clm": "steps_with_next_tokens"}  # by objective
 
 
 class Objective(Protocol):
@@ -45,7 +46,7 @@ class PretrainingObjective:
         """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's.
 
         STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label, and so does
-        STEPS_WITH_TARGETS, to 0 where all tokens are unknown ones.
+        that of STEPS_WITH_TARGETS, to 0 where all tokens are unknown ones.
         """
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
@@ -57,7 +58,7 @@ class PretrainingObjective:
             "loss": outputs.loss.detach(),
             f"{kind}_loss": outputs.mlm_loss.detach(),
             f"{kind}_accuracy": right_tokens / targets,
-            STEPS_WITH_TARGETS: (batch["labels"] != IGNORE_INDEX).sum() / targets,
+            STEPS_WITH_TARGETS[kind]: (batch["labels"] != IGNORE_INDEX).sum() / targets,
         }
         if self.has_pairs:
             labels = batch["next_sentence_label"]

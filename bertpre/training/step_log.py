@@ -168,7 +168,7 @@ class StepLog:
 
 def means_of_steps(sums: Mapping[str, float], steps: int) -> dict[str, float]:
     """Means over the steps; of pairs and targets over the steps that had any, and nothing where none had."""
-    counted = {"nsp": STEPS_WITH_PAIRS, "mlm": STEPS_WITH_TARGETS, "clm": STEPS_WITH_TARGETS}
+    counted = {"nsp": STEPS_WITH_PAIRS, **STEPS_WITH_TARGETS}
     names = [name for name in sums if name not in counted.values()]
     divisors = {name: round(sums.get(counted.get(name[:3], ""), steps)) for name in names}  # sums of shares
     return {name: sums[name] / divisor for name, divisor in divisors.items() if divisor}

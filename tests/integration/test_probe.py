@@ -111,6 +111,22 @@ def test_scores_are_those_of_an_independent_scorer(tiny_run: Path, tmp_path: Pat
     assert found["accuracy"] == pytest.approx(sum(right) / len(right))
 
 
+@pytest.mark.parametrize("run", ["tiny_run", "tiny_modern_run"])
+def test_causal_scores_see_only_the_tokens_before(run: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    place = request.getfixturevalue(run)
+    network, tokenizer = load_masked_lm(str(place))
+    texts, expected = [*SENTENCES, "Nobody saw it."], []
+    for text in texts:  # a row that ends after the token before has no later one to see
+        ids = tokenizer(text)["input_ids"]
+        rows = [torch.tensor([ids[:count]]) for count in range(1, len(ids) - 1)]
+        scores = [network(input_ids=row).logits[0, -1].log_softmax(-1)[ids[row.shape[1]]] for row in rows]
+        expected.append(float(sum(scores)))
+    assert sentence_scores(network, tokenizer, texts, tmp_path, causal=True) == pytest.approx(expected, abs=1e-3)
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({"sentence_good": texts[1], "sentence_bad": texts[2]}))
+    found = probe(str(place / "model"), pairs=str(tmp_path / "pairs.jsonl"), causal=True)["acceptability"]
+    assert found["accuracy"] == float(expected[1] > expected[2])
+
+
 def test_many_pairs_are_scored_by_compiled_layers(
     tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,9 +157,9 @@ def test_close_pairs_are_read_again_in_fp32_and_the_decisions_are_its_own(
     network, tokenizer = load_masked_lm(str(tiny_run))
     read, original = [], probe_module.sentence_scores
 
-    def counting(model: torch.nn.Module, tokenizer: object, texts: list[str], file: Path) -> np.ndarray:
+    def counting(model: torch.nn.Module, tokenizer: object, texts: list[str], *rest: object) -> np.ndarray:
         read.append((model.dtype, len(texts)))
-        return original(model, tokenizer, texts, file)
+        return original(model, tokenizer, texts, *rest)
 
     monkeypatch.setattr(probe_module, "sentence_scores", counting)
     exact = pair_scores((None, network), tokenizer, pairs, tmp_path)

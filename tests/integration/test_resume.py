@@ -143,6 +143,29 @@ def test_a_run_with_a_causal_phase_resumes_bit_identically(
     assert all("mlm_loss" in row for row in read_metrics(tmp_path / "whole", "pretrain", "validation"))
 
 
+@pytest.mark.parametrize("stopped_after", [4, 5])
+def test_a_run_of_mixed_steps_resumes_bit_identically(
+    stopped_after: int, tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    phases = "[{share: 1.0, max_length: 32, objective: mixed}]"
+    settings = ["pairs.kind=none", f"training.phases={phases}", "training.log_every=1"]
+    whole, resumed = (
+        load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={tmp_path / name}", *settings])
+        for name in ("whole", "resumed")
+    )
+    prepare(whole)
+    prepare(resumed)
+    pretrain(whole)
+    with pytest.raises(SystemExit):
+        pretrain(resumed, at_step(stopped_after, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    pretrain(resumed)
+    assert_same_run(tmp_path / "resumed", tmp_path / "whole")
+    rows = read_metrics(tmp_path / "whole", "pretrain", "train")
+    assert ["clm_loss" in row for row in rows[:4]] == [False, True, False, True]
+    assert ["mlm_loss" in row for row in rows[:4]] == [True, False, True, False]
+    assert all("mlm_loss" in row for row in read_metrics(tmp_path / "whole", "pretrain", "validation"))
+
+
 def test_a_run_killed_after_a_phase_ended_has_each_log_line_once(tiny_modern_run: Path, tmp_path: Path) -> None:
     """Killed after step 8; the checkpoint of step 6 is older than the line about that step, where a phase ends."""
     phases = "[{share: 0.6, max_length: 32, objective: causal}, {share: 0.4, max_length: 32}]"

@@ -34,7 +34,7 @@ def test_a_step_of_unknown_tokens_alone_is_no_part_of_the_means() -> None:
     outputs = SimpleNamespace(loss=torch.tensor(0.0), mlm_loss=torch.tensor(0.0), prediction_logits=torch.ones(1, 1, 7))
     measured = PretrainingObjective(has_pairs=False).measure(outputs, empty, {"num_items_in_batch": 0})
     assert set(map(float, measured.values())) == {0.0}
-    sums = {"loss": 6.0, "mlm_loss": 6.0, "mlm_accuracy": 1.0, STEPS_WITH_TARGETS: 1.9999998}
+    sums = {"loss": 6.0, "mlm_loss": 6.0, "mlm_accuracy": 1.0, STEPS_WITH_TARGETS["mlm"]: 1.9999998}
     assert means_of_steps(sums, 3) == {"loss": 2.0, "mlm_loss": 3.0, "mlm_accuracy": 0.5}
 
 
@@ -53,12 +53,14 @@ def test_without_pairs_only_masked_tokens_are_measured() -> None:
     counts = objective.counts(batch)
     assert counts == {"num_items_in_batch": 4}
     measured = objective.measure(outputs, batch, counts)
-    assert tuple(measured) == (*objective.metric_names, STEPS_WITH_TARGETS) and measured["mlm_accuracy"] == 0.5
+    assert tuple(measured) == (*objective.metric_names, STEPS_WITH_TARGETS["mlm"]) and measured["mlm_accuracy"] == 0.5
     assert objective.means({"loss": 8.0, "mlm_loss": 8.0, "mlm_accuracy": 2.0}, counts) == {
         "loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.5
     }  # fmt: skip
     causal = objective.measure(outputs, {"labels": batch["labels"]}, counts)
-    assert tuple(causal) == ("loss", "clm_loss", "clm_accuracy", STEPS_WITH_TARGETS)
+    assert tuple(causal) == ("loss", "clm_loss", "clm_accuracy", STEPS_WITH_TARGETS["clm"])
+    sums = {"loss": 12.0, "mlm_loss": 4.0, "clm_loss": 8.0} | {name: 2.0 for name in STEPS_WITH_TARGETS.values()}
+    assert means_of_steps(sums, 4) == {"loss": 3.0, "mlm_loss": 2.0, "clm_loss": 4.0}  # steps by turns
 
 
 def test_a_line_that_a_checkpoint_cut_has_the_same_sums() -> None:

@@ -137,6 +137,20 @@ def test_a_causal_phase_predicts_all_tokens_and_validation_stays_masked(tiny_run
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_a_mixed_phase_is_causal_in_every_other_step(tiny_run: Path) -> None:
+    phases = "[{share: 1.0, max_length: 32, objective: mixed}]"
+    data = data_of(tiny_run, "pairs.kind=none", f"training.phases={phases}")
+    position, kinds = Position(), []
+    for _ in range(4):
+        step = data(position, 0.0)
+        kinds.append("masked_positions" in step.micro_batches[0])
+        position = step.after
+    assert kinds == [True, False, True, False]
+    assert ["masked_positions" in batch for batch in data.largest()] == [True, False]
+    assert "masked_positions" not in data.phases[0].sample(4)
+    assert all("masked_positions" in batch for batch in data.validation_batches())
+
+
 LONG_ROWS = ("training.phases=[{share: 1.0, max_length: 512}]", "model.max_position_embeddings=512")
 
 

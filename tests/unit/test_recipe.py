@@ -119,10 +119,17 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
             "finetune.micro_batch_size: Input should be greater than or equal to 1 (given: 0)",
         ),
         ("training.phases=[{micro_batch_size: all}]", "training.phases.0.micro_batch_size: Input should be 'auto'"),
-        ("training.phases=[{objective: causal}]", "training.phases: the last one must have the objective masked"),
+        (
+            "training.phases=[{objective: causal}]",
+            "training.phases: the last one must have the objective masked or mixed",
+        ),
         (
             "training.phases=[{share: 0.5, objective: causal}, {share: 0.5}]",
             "training.phases.0.objective: causal needs pairs.kind none",
+        ),
+        (
+            "training.phases=[{objective: mixed}]",
+            "training.phases.0.objective: mixed needs pairs.kind none",
         ),
         ("finetune.metric=pearson", "finetune.metric: for classification use one of accuracy, f1, matthews, loss"),
         ("finetune={path: sample, patience: 2, validation_fraction: 0}", "finetune.patience: needs a validation part"),
