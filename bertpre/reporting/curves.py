@@ -57,7 +57,7 @@ def pretraining_charts(rows: Rows, results: dict[str, Any]) -> str:
         line_chart(
             "MLM accuracy", by_split(rows, "pretrain", "tokens", "mlm_accuracy", unit), tokens, y_format=percent
         ),
-        line_chart("next-token loss", [Curve("training", causal)], tokens, note="nats per token, in the causal phase"),
+        line_chart("next-token loss", [Curve("training", causal)], tokens, note="nats per token, in causal steps"),
         line_chart(
             f"{pairs_kind.upper()} accuracy", by_split(rows, "pretrain", "tokens", "nsp_accuracy", unit), tokens,
             majority, percent,
