@@ -201,21 +201,26 @@ def unwrap(text: str) -> str:
     blocks = blocks_of_lines(text)
     if not is_wrapped(blocks):
         return text
-    width, joined = wrap_width(blocks), []
-    for block in blocks:
-        joined.append(block[0])
-        for line, following in pairwise(block):
-            if BROKEN_WORD(line):
-                joined[-1] = line[:-1]
-                joined.append(following)
-                continue
-            if is_alone(line) and is_alone(following):  # of a list
-                joined += ["\n", following]
-                continue
-            is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
-            space = "" if is_whole else " "
-            joined += [space if is_full(line, following, width) else "\n", following]
-        joined.append("\n\n")
+    width = wrap_width(blocks)
+    return "".join(joined_lines(block, width) + "\n\n" for block in blocks)
+
+
+def joined_lines(block: list[str], width: int) -> str:
+    """The lines of a block that is wrapped at a width; where the next word would have fitted, the line's end stays."""
+    joined = [block[0]]
+    for line, following in pairwise(block):
+        if BROKEN_WORD(line):
+            joined[-1] = line[:-1]
+            joined.append(following)
+            continue
+        if is_alone(line) and is_alone(following):  # of a list
+            joined += ["\n", following]
+            continue
+        is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
+        space = "" if is_whole else " "
+        # Some books have lines that end a word or two early.
+        goes_on = following[0].islower() and len(line) > 0.8 * width and not ENDS_SENTENCE(line)
+        joined += [space if goes_on or is_full(line, following, width) else "\n", following]
     return "".join(joined)
 
 
