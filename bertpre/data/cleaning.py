@@ -51,8 +51,8 @@ INSIDE_WORD = re.compile(
     re.IGNORECASE,
 )
 TAG = re.compile(rf"<{NO_NAME}/?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
-# Without attributes and nowhere closed, a word is a placeholder: copy <source> <target>. So is what stands directly after
-# a name: List<Object>, fn f<S>. These need no end.
+# Without attributes and nowhere closed, a word is a placeholder: copy <source> <target>. So is what directly follows a
+# name: List<Object>, fn f<S>. These need no end.
 UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|wbr|col|colgroup|thead|tbody|tfoot|html|head|body|nowiki"
 PLACEHOLDER = re.compile(rf"<(?!(?:{UNCLOSED}|references)>)(?:(?<=\w<)[a-z]{{1,2}}|[a-z]{{3,}})>")  # in lower case
 CLOSING = re.compile("</[a-z]+>")
