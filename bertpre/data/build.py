@@ -35,6 +35,7 @@ from bertpre.data.tokenizer import (
     CharacterCounts,
     learn_tokenizer,
     load_tokenizer,
+    lowercases,
     most_unknown,
     strips_accents,
     tokenizer_fingerprint,
@@ -293,7 +294,14 @@ class StoreBuilder:
                 f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters "
                 f"of this text: {enough} would do"
             )
-        if CharacterCounts(Counter("".join(texts))).needs_accents:
+        counts = CharacterCounts(Counter("".join(texts)))
+        if counts.has_dotless_i and lowercases(tokenizer):
+            remedy = "set tokenizer.lowercase=false" if given.path is None else "choose another tokenizer.path"
+            notes.append(
+                "warning: the tokenizer lowercases I to i, and in this text it is the capital of ı, as in Turkish and "
+                f"Azerbaijani; {remedy}"
+            )
+        if counts.needs_accents:
             if strips_accents(tokenizer):
                 remedy = "set tokenizer.strip_accents=false" if given.path is None else "choose another tokenizer.path"
                 notes.append(

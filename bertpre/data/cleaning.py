@@ -51,9 +51,10 @@ INSIDE_WORD = re.compile(
     re.IGNORECASE,
 )
 TAG = re.compile(rf"<{NO_NAME}/?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,500}}>", re.IGNORECASE)
-# Directly after a name a tag that is nowhere closed is a type: List<Object>, fn f<S>. These need no end.
-UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|img|input|wbr|area|base|col|embed|link|meta|param|source|nowiki"
-TYPE = re.compile(rf"(?<=\w)<(?!(?:{UNCLOSED})>)[a-z]+>")  # in lower case
+# Without attributes and nowhere closed, a word is a placeholder: copy <source> <target>. So is what directly follows a
+# name: List<Object>, fn f<S>. These need no end.
+UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|wbr|col|colgroup|thead|tbody|tfoot|html|head|body|nowiki"
+PLACEHOLDER = re.compile(rf"<(?!(?:{UNCLOSED}|references)>)(?:(?<=\w<)[a-z]{{1,2}}|[a-z]{{3,}})>")  # in lower case
 CLOSING = re.compile("</[a-z]+>")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
 WINDOWS = {  # characters of Windows-1252 that were read as Latin-1: browsers show them, too, and 0x85 is "…"
@@ -126,15 +127,20 @@ def is_unspaced(text: str) -> bool:
 def without_tags(text: str) -> str:
     """Remove tags, and put line breaks in the place of those that begin or end a block."""
     small = text.lower()
-    types = set(TYPE.findall(small)).difference(end.replace("/", "") for end in CLOSING.findall(small))
+    unclosed = set(PLACEHOLDER.findall(small)).difference(end.replace("/", "") for end in CLOSING.findall(small))
 
-    def unless_type(by: str) -> Callable[[re.Match[str]], str] | str:
-        if not types:
+    def unless_text(by: str) -> Callable[[re.Match[str]], str] | str:
+        if not unclosed:
             return by  # which needs no call for each tag
-        return lambda tag: tag[0] if tag[0].lower() in types and tag.string[tag.start() - 1].isalnum() else by
+        return lambda tag: tag[0] if tag[0].lower() in unclosed and is_placeholder(tag) else by
 
-    text = INSIDE_WORD.sub("", LINE_BREAK.sub(unless_type("\n"), text))
-    return TAG.sub(unless_type(" "), text)
+    text = INSIDE_WORD.sub(unless_text(""), LINE_BREAK.sub(unless_text("\n"), text))
+    return TAG.sub(unless_text(" "), text)
+
+
+def is_placeholder(tag: re.Match[str]) -> bool:
+    """Whether a tag that is nowhere closed is a word in angle brackets, or stands directly after a name."""
+    return len(tag[0]) > len("<em>") or tag.string[tag.start() - 1 : tag.start()].isalnum()
 
 
 def without_hidden(text: str) -> str:
@@ -201,21 +207,26 @@ def unwrap(text: str) -> str:
     blocks = blocks_of_lines(text)
     if not is_wrapped(blocks):
         return text
-    width, joined = wrap_width(blocks), []
-    for block in blocks:
-        joined.append(block[0])
-        for line, following in pairwise(block):
-            if BROKEN_WORD(line):
-                joined[-1] = line[:-1]
-                joined.append(following)
-                continue
-            if is_alone(line) and is_alone(following):  # of a list
-                joined += ["\n", following]
-                continue
-            is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
-            space = "" if is_whole else " "
-            joined += [space if is_full(line, following, width) else "\n", following]
-        joined.append("\n\n")
+    width = wrap_width(blocks)
+    return "".join(joined_lines(block, width) + "\n\n" for block in blocks)
+
+
+def joined_lines(block: list[str], width: int) -> str:
+    """The lines of a block that is wrapped at a width; where the next word would have fitted, the line's end stays."""
+    joined = [block[0]]
+    for line, following in pairwise(block):
+        if BROKEN_WORD(line):
+            joined[-1] = line[:-1]
+            joined.append(following)
+            continue
+        if is_alone(line) and is_alone(following):  # of a list
+            joined += ["\n", following]
+            continue
+        is_whole = BROKEN_COMPOUND(line) or (ENDS_UNSPACED(line) and STARTS_UNSPACED(following))
+        space = "" if is_whole else " "
+        # Some books have lines that end a word or two early.
+        goes_on = following[0].islower() and len(line) > 0.8 * width and not ENDS_SENTENCE(line)
+        joined += [space if goes_on or is_full(line, following, width) else "\n", following]
     return "".join(joined)
 
 

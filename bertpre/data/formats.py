@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import chain
 
-from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped
+from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped, joined_lines, wrap_width
 from bertpre.data.compressed import file_named, open_file
 from bertpre.data.sentences import split_sentences
 
@@ -129,6 +129,25 @@ def first_blocks(file: str) -> list[list[str]]:
     head = read_head(file)
     text = head.decode(errors="replace")
     return blocks_of_lines(text.rpartition("\n")[0] if len(head) == HEAD_BYTES else text)
+
+
+def read_paragraphs(file: str) -> Iterator[str]:
+    """The paragraphs of a text file: lines without a blank line, or one of white space, between them.
+
+    Wrapped lines are joined here, since two lines of a dialogue do not show the width at which a book is wrapped.
+    """
+    blocks = first_blocks(file)
+    width = wrap_width(blocks) if is_wrapped(blocks, least_pairs=10) else None
+    lines: list[str] = []
+    with open_file(file, "rt", encoding="utf-8-sig") as stream:
+        for line in chain(stream, [""]):
+            if line.strip():
+                lines.append(line)
+            elif lines:
+                block = [each.strip() for each in lines]
+                is_own = width is None or is_wrapped([block])  # parts of a book may be narrower; its cleaning sees it
+                yield "".join(lines).rstrip("\n") if is_own else joined_lines(block, width)
+                lines = []
 
 
 def are_tagged(file: str) -> bool:

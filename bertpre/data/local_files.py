@@ -20,6 +20,7 @@ from bertpre.data.formats import (
     are_tagged,
     is_utf16,
     read_articles,
+    read_paragraphs,
     recognize,
 )
 from bertpre.data.tables import (
@@ -33,7 +34,6 @@ from bertpre.data.tables import (
     path_key,
     read_document,
     read_lines,
-    read_paragraphs,
     refuse_other_delimiter,
 )
 from bertpre.errors import UserError

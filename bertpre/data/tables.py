@@ -427,20 +427,6 @@ def read_document(file: str) -> Iterator[str]:
         yield stream.read()
 
 
-def read_paragraphs(file: str) -> Iterator[str]:
-    """The paragraphs of a text file: lines without a blank line, or one of white space, between them."""
-    lines: list[str] = []
-    with open_file(file, "rt", encoding="utf-8-sig") as stream:
-        for line in stream:
-            if line.strip():
-                lines.append(line)
-            elif lines:
-                yield "".join(lines).rstrip("\n")
-                lines = []
-    if lines:
-        yield "".join(lines).rstrip("\n")
-
-
 def path_key(key: str) -> str:
     """How messages call a path: `path` in a section of the recipe, or the key, option or argument that is the path."""
     if key.endswith("_split"):  # of the section's own path

@@ -55,6 +55,11 @@ class CharacterCounts:
         letters = self.share(has_letter_as_mark) > NOTABLE_SHARE
         return letters or self.share(is_accented_latin) > ACCENTED_SHARE
 
+    @property
+    def has_dotless_i(self) -> bool:
+        """Whether I is the capital of ı, and İ that of i, as in Turkish and Azerbaijani."""
+        return self.share("ıİ".__contains__) > NOTABLE_SHARE
+
     def share(self, is_one: Callable[[str], bool]) -> float:
         """The share of the characters that are such."""
         found = sum(count for character, count in self.counts.items() if is_one(character))
@@ -273,6 +278,12 @@ def strips_accents(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether a tokenizer removes marks, also such as the Hindi vowel sign u."""
     normalizer = tokenizer.backend_tokenizer.normalizer
     return normalizer is not None and "\u0941" not in normalizer.normalize_str("\u0915\u0941")
+
+
+def lowercases(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether a tokenizer makes capitals small letters."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return normalizer is not None and normalizer.normalize_str("I") == "i"
 
 
 def most_unknown(tokenizer: "PreTrainedTokenizerBase", texts: list[str], number: int = 10) -> dict[str, int]:

@@ -232,6 +232,9 @@ def test_what_a_user_should_know_about_the_tokenizer_is_in_the_manifest(tmp_path
     some_unknown = prepared("some unknown", source, strip_accents=True, character_coverage=0.9)
     assert "set tokenizer.strip_accents=false" in some_unknown["tokenizer_notes"][0]
     assert set("".join(some_unknown["unknown_words"])) < set(map(chr, range(0x4E00, 0x4E00 + len(TEXTS))))
+    turkish = write_texts(tmp_path / "c.jsonl", [f"{text} Iğdır ve İstanbul" for text in TEXTS])
+    assert "set tokenizer.lowercase=false" in prepared("lowercased", turkish)["tokenizer_notes"][0]
+    assert not any("lowercase" in note for note in prepared("cased", turkish, lowercase=False)["tokenizer_notes"])
     tight = prepared("tight", two_scripts, vocab_size=128)
     assert "vocab_size=128 leaves little room" in tight["tokenizer_notes"][0]
     with pytest.raises(ArgumentError, match=r"tokenizer.vocab_size: a .* of 64 is too small .* to at least \d+"):

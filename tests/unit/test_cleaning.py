@@ -51,6 +51,10 @@ from bertpre.data.cleaning import clean_text
         ("List<Object> xs; fn f<S>(s: S); std::list<map> m", "List<Object> xs; fn f<S>(s: S); std::list<map> m"),
         ("a<i>b</i> c<Center>d</Center> e<br>f<p>g", "ab c\nd\ne\nf\ng"),
         ("a <b>word", "a word"),
+        ("at <address> since <Time>: copy <source> <target>", "at <address> since <Time>: copy <source> <target>"),
+        ("<label> <input> <output> <data> <object>", "<label> <input> <output> <data> <object>"),
+        ("user<i>99 if a<b>c (?P<S>6[0-1])", "user<i>99 if a<b>c (?P<S>6[0-1])"),
+        ("<label>Name</label> <input type=text> <time>noon</time> <li>one<hr>two", "Name noon\none\ntwo"),
     ],
 )
 def test_markup_control_characters_and_white_space_are_removed(raw: str, clean: str) -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertpre.data import sample
+from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import open_table, read_documents
 from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
@@ -141,6 +142,27 @@ def test_advice_names_keys_that_there_are(
     (tmp_path / "a.txt").write_text("\n\n".join([paragraph] * 9))
     list(read_documents(str(tmp_path / "a.txt"), key=key))
     assert advice in caplog.text
+
+
+def test_short_paragraphs_of_a_wrapped_book_are_joined_by_the_width_of_the_book(tmp_path: Path) -> None:
+    said = [
+        "“Depend upon it, my dear, that when there are twenty, I will visit them\nall.”",
+        "“My dear Mr. Bennet,” said his lady to him one day, “have you heard that\nNetherfield Park is let at last?”",
+        "the introduction was followed on his side by a happy readiness\nof conversation.",  # a line that ends early
+    ]
+    kept = [
+        "He was offered the Bowl, but he left it and smiled,\nCrying, “Keep it till called for!”",
+        "- flour\n- milk",
+        "CHAPTER I\nThe Idle Apprentice",
+        "Mr. Wood,\n12 Wych Street,\nLondon",
+    ]
+    prose = textwrap.fill("The lines of this paragraph are wrapped, as in mail and in many of the old books. " * 9, 72)
+    file = tmp_path / "book.txt"
+    file.write_text("\n\n".join([prose] * 3 + said + kept), encoding="utf-8")
+    read = [clean_text(text) for text in read_documents(str(file), text_unit="paragraph")]
+    assert read[3:] == [text.replace("\n", " ") for text in said] + kept
+    file.write_text("\n\n".join(kept * 9), encoding="utf-8")  # nothing is wrapped
+    assert [*read_documents(str(file), text_unit="paragraph")] == kept * 9
 
 
 @pytest.mark.parametrize(("ending", "unit"), [("txt", "line"), ("txt", "paragraph"), ("md", "line"), ("csv", "line")])
