@@ -83,7 +83,9 @@ EMPTY_BRACKETS = re.compile(r" \((?:(?<=[^\W\d_] \()|(?<=[\"'”’»)] \())[\s;
 BRACKET_START = re.compile(r"\((?<= \()\s*+[;,][\s;,]*+(?=[^()\n]{0,299}[^()\n:;=-]\))")
 TABLE_LINE = re.compile(r"^(?:[!{}-]|[^\S\n])*+\|(?:[|!{}-]|[^\S\n])*+$", re.MULTILINE)
 
-ENDS_SENTENCE = re.compile(r"[.!?…。！？।۔؟][\"'”’)\]*_]*$").search
+ENDS_SENTENCE = re.compile(  # last, the Greek question mark, and the colon that many write for the Armenian full stop
+    r"(?:[.!?…。！？।॥۔؟։።။།។]|(?<=[\u0370-\u03ff\u1f00-\u1fff]);|(?<=[\u0531-\u0587]):)[\"'”’)\]*_]*$"
+).search
 BROKEN_COMPOUND = re.compile(r"\w-$").search
 BROKEN_WORD = re.compile(r"\w[\u00ad¬]$").search  # a soft hyphen, or what stands for one in scanned books
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Thai to Han: no spaces

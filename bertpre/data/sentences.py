@@ -9,13 +9,15 @@ import re
 # only, so that a thousand dots take linear time.
 EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
 CLOSERS = rf"""["'”’)\]»›“]*+(?:\[\d{{1,3}}\])*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""  # "1990.[1] The"
-OPENERS = r"""["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins what someone says, in many languages
+OPENERS = r"""(?:,,)?+["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins speech, and ,, a quote in Dutch
 BOUNDARY = re.compile(
-    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡;\n])(?:"""
+    r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡;:\n])(?:"""
     rf"""(?<=[.!?…۔؟।॥։])(?<![.!?…۔؟।॥։]{{2}})(?P<more>[.!?…۔؟।॥։]*+){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""
     r"""|(?<=[.!?])(?P<small>)\s+(?=[a-z])"""  # no capitals: "the plan. i just wish"
     r"""|(?<=[.!?])(?<![.!?]{2})[.!?]*+\s++(?=\*)"""  # "a fun movie. *** out of"
     rf"""|(?<=[\u0370-\u03ff\u1f00-\u1fff];){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""  # the Greek question mark
+    rf"""|(?<=[\u0531-\u0587]:){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""  # what many write for the Armenian full stop
+    r"""|(?<=[।॥])(?<![।॥]{2})[।॥]*+(?=[\u0904-\u0939\u0985-\u09b9])"""  # Hindi, Bengali: "ठीक है।वह"
     r"""|(?<=[。！？｡។။።།])[。！？｡។။።།]*[」』”’）〉》】〕]*"""
     r"""|(?<=፡)(?<!፡፡)፡++"""  # the Ethiopic full stop in two characters; one stands between words
     # No space: "the end.The actors", "scene...Christ!"; but java.lang.NullPointerException is one name.
@@ -93,7 +95,7 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
     before = max(0, start - 1, match.start() - 12), match.start()
     precedes_a_to_z = match["small"] is not None
     following = text[match.end() : match.end() + 1]
-    has_capitals = is_accented if precedes_a_to_z else match["mark"] in ".!?…;" and is_small(following)
+    has_capitals = is_accented if precedes_a_to_z else match["mark"] in ".!?…;:" and is_small(following)
     if has_capitals:  # the language has, and a small letter follows
         first = FIRST_LETTER.match(text, start, start + FAR)
         if first is None or not is_small(first[1]):

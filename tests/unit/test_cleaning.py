@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from bertpre.data.cleaning import clean_text
+from bertpre.data.cleaning import ENDS_SENTENCE, clean_text
 
 
 @pytest.mark.parametrize(
@@ -216,3 +216,9 @@ def test_a_list_of_urls_or_paths_is_no_wrapped_text() -> None:
     assert clean_text(text) == text
     lines = textwrap.wrap("the quick brown fox jumps over the lazy dog and runs away from it. " * 12, 72)
     assert clean_text("\n".join(lines) + "\n\n" + "\n".join(urls)).count("\n") == len(urls)
+
+
+@pytest.mark.parametrize("end", ["Լավն է։", "Լավն է:", "ကောင်းသည်။", "ល្អ។", "Τι είναι;", "अच्छा॥"])
+def test_marks_of_many_scripts_end_a_sentence(end: str) -> None:
+    assert ENDS_SENTENCE(end)
+    assert not ENDS_SENTENCE("such as:") and not ENDS_SENTENCE("one;")

@@ -57,6 +57,9 @@ from bertpre.data.sentences import split_sentences
         ["ខ្ញុំបានឃើញ។", "វាល្អ។"],
         ["ကောင်းတယ်။", "ကြည့်ပါ။"],
         ["Ես տեսա։", "Լավն է։"],
+        ["Մի պիոներական:", "Այդ հարցի պատասխանի:", "Բայց"],
+        ["Note: He came.", "Το είδα: Καλό."],  # a colon of another language
+        ["Hij won op de sprint.", ",,Hij zei het.", "Goed."],
         ["映画です｡", "良い｡"],
         ["（そうです。）", "彼は行った。"],
         ["¿Cómo estás?", "¿Bien?", "¡Sí!", "«Vamos», dijo."],
@@ -108,6 +111,7 @@ def test_a_new_line_ends_a_sentence_after_an_abbreviation_too(line: str) -> None
         ["A java.lang.NullPointerException came from fmt.Println(x)."],
         ["What a scene...", "Christ!", "Wow, Bob"],
         ["영화 디.워를 봤다."],  # a title: one syllable before the full stop
+        ["ठीक है।", "वह गया।", "अच्छा॥"],
     ],
 )
 def test_a_missing_space_does_not_hide_the_end(sentences: list[str]) -> None:
