@@ -145,8 +145,8 @@ def read_paragraphs(file: str) -> Iterator[str]:
                 lines.append(line)
             elif lines:
                 block = [each.strip() for each in lines]
-                is_own = width is None or is_wrapped([block])  # parts of a book may be narrower; its cleaning sees it
-                yield "".join(lines).rstrip("\n") if is_own else joined_lines(block, width)
+                # Parts of a book may be narrower, which their cleaning sees.
+                yield joined_lines(block, width) if width and not is_wrapped([block]) else "".join(lines).rstrip("\n")
                 lines = []
 
 
