@@ -381,7 +381,7 @@ class Finetune(Section):
     validation_fraction: HeldOutFraction = 0.05
     """Fraction of the training split kept for validation, stratified by label. 0: none, the last epoch is kept."""
     validation_block: Count = 1
-    """Number of neighbouring examples that are alike and stay together, e.g. the reviews of one film."""
+    """Number of neighbouring examples that are correlated and stay together, e.g. the reviews of one film."""
     test_fraction: HeldOutFraction = 0.0
     """Fraction set aside for `evaluate`, stratified by label, where there is no other test set."""
     validation_path: str | None = None
