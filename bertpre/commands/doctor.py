@@ -72,7 +72,7 @@ def doctor(recipe: Recipe) -> None:
     try:
         report("rehearsal", rehearsal_lines(recipe, trainer, data))
     except NonFiniteGradient as error:
-        print(f"  ! {error}: lower training.learning_rate or use fp32")
+        print(f"  ! {error}: lower training.learning_rate (muon: training.muon_learning_rate too) or use fp32")
 
 
 def report(title: str, lines: Iterable[str]) -> None:
@@ -210,7 +210,7 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
     first, last = (rehearsal.overfit[place][name] for place in (0, -1))
     yield f"overfit one batch: {words} {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
     if not last < 0.9 * first:
-        yield "! the model cannot overfit one batch: check training.learning_rate first, then the masks"
+        yield "! the model cannot overfit one batch: check the learning rates first, then the masks"
 
 
 def phase_costs(training: Training, config: BertPreConfig) -> np.ndarray:

@@ -221,6 +221,7 @@ def load(
         return load_folder(local, name, split, text_unit, key)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path) or ending(local) in KNOWN_ENDINGS:
         own = "" if key == "source" else f"; name yours with {path_key(key)}=..."
+        own += ", or finetune=null to pretrain only" if path_key(key) == "finetune.path" else ""
         raise UserError(f"{path_key(key)}: {path!r} is neither a file or folder nor a Hub id (owner/name){own}")
     if not is_cached(path):
         try:

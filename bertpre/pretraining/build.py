@@ -33,8 +33,8 @@ from bertpre.training.watches import SpikeWatch
 
 REMEDIES = Remedies(
     memory="lower training.phases.N.micro_batch_size (phases count from 0)",
-    not_finite="in a new output_dir lower training.learning_rate, lengthen training.warmup, or try "
-    "training.precision=fp32",
+    not_finite="in a new output_dir lower training.learning_rate (with muon also training.muon_learning_rate), "
+    "lengthen training.warmup, or try training.precision=fp32",
     budget="training.budget",
     compiler="set training.compile=false and run the same command again",
 )

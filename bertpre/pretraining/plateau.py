@@ -39,7 +39,8 @@ class PlateauWatch:
         """The warning, with likely causes."""
         causes = [
             "it is early: with small batches, BERT's own recipe usually stays here for a few thousand steps",
-            "the learning rate is too high or too low: try a third and three times training.learning_rate",
+            "the learning rate is too high or too low: try a third and three times training.learning_rate "
+            "(with muon also training.muon_learning_rate)",
             "the batch is small: raise training.global_batch_size",
             "labels and text do not match: `bertpre doctor` shows masks, vocabulary and pairs",
         ]

@@ -73,7 +73,7 @@ class Source(Section):
     text_column: str = "text"
     """The column that holds the text."""
     limit: Count | None = None
-    """Maximum number of documents: the first of each split."""
+    """Read only the first N documents of each split."""
     text_unit: Literal["line", "paragraph", "document"] = "line"
     """What one document is in a .txt file."""
     streaming: bool = False
@@ -162,10 +162,10 @@ class Model(Section):
     max_position_embeddings: Count = 512
     """Maximum sequence length the model can read, in tokens."""
     hidden_dropout_prob: Dropout = 0.1
-    """Dropout after embeddings, attention and feed-forward layers; of `modern` after embeddings and within
+    """Dropout after embeddings, attention and feed-forward layers; in `modern`, after embeddings and within
     feed-forward layers."""
     attention_probs_dropout_prob: Dropout = 0.1
-    """Dropout of the attention probabilities; of `modern` after attention too."""
+    """Dropout of the attention probabilities; in `modern`, also after attention."""
 
 
 class Phase(Section):
@@ -210,7 +210,7 @@ class Training(Section):
     optimizer: Literal["adamw", "lamb", "muon"] = "adamw"
     """muon: for the hidden matrices, with adamw for everything else."""
     learning_rate: Rate = 1e-4
-    """Peak learning rate of adamw or lamb."""
+    """Peak learning rate of adamw or lamb; with muon, of all but the hidden matrices."""
     weight_decay: Decay = 0.01
     """Weight decay of adamw or lamb."""
     muon_learning_rate: Rate = 0.02
@@ -382,7 +382,7 @@ class Finetune(Section):
     validation_fraction: HeldOutFraction = 0.05
     """Fraction of the training split kept for validation, stratified by label. 0: none, the last epoch is kept."""
     validation_block: Count = 1
-    """Number of neighbouring examples that are alike and stay together, e.g. the reviews of one film."""
+    """Number of neighbouring examples that are correlated and stay together, e.g. the reviews of one film."""
     test_fraction: HeldOutFraction = 0.0
     """Fraction set aside for `evaluate`, stratified by label, where there is no other test set."""
     validation_path: str | None = None
