@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from bertpre.console import WarningHandler, console, is_first_process
+from bertpre.console import WarningHandler, console, is_first_process, is_one_of_several
 from bertpre.errors import UserError, is_disk_full
 
 SECONDS_FOR_MAIN_PROCESS = 10
@@ -400,7 +400,13 @@ def launched(name: str) -> None:
 
 def call_app(arguments: list[str], name: str) -> None:
     """Call a command; one that trains starts all processes that `accelerate launch` was asked for, and leaves them."""
-    if next((each for each in arguments if not each.startswith("-")), None) not in ("pretrain", "finetune"):
+    command = next((each for each in arguments if not each.startswith("-")), None)
+    if command in ("run", "quickstart") and is_one_of_several():  # each process would measure, report and push
+        raise UserError(
+            f"{command} works in one process: start `bertpre prepare RECIPE` without a launcher, -m bertpre.pretrain "
+            "and -m bertpre.finetune with it, then `bertpre evaluate RECIPE` without it"
+        )
+    if command not in ("pretrain", "finetune"):
         app(arguments, prog_name=name)
         return
     from bertpre.launch import start_missing_processes

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -107,12 +107,20 @@ class WarningHandler(logging.Handler):
 
 def is_first_process() -> bool:
     """Whether this is the only process, or the first one of a group; a number without a group is a leftover."""
-    return all(os.environ.get(rank, "0") == "0" or os.environ.get(size, "1") == "1" for rank, size in SIZES.items())
+    return not is_one_of_several() or first_set(SIZES) == "0"
 
 
 def is_one_of_several() -> bool:
     """Whether a launcher has started several processes, of which this is one."""
-    return any(os.environ.get(size, "1") != "1" for size in SIZES.values())
+    return first_set(SIZES.values()) not in ("0", "1")
+
+
+def first_set(names: Iterable[str]) -> str:
+    """The value of the first of these environment variables that is set, as accelerate reads them; else 0.
+
+    Under `srun` torchrun's processes have MPI's variables too, all with the number of the task that started them.
+    """
+    return next((os.environ[name] for name in names if name in os.environ), "0")
 
 
 def program() -> str:

@@ -2,11 +2,10 @@
 
 import logging
 import os
-import re
 import sys
 from pathlib import Path
 
-from bertpre.console import SIZES
+from bertpre.console import is_one_of_several
 from bertpre.data.workers import follow
 from bertpre.errors import UserError
 
@@ -30,7 +29,7 @@ def start_missing_processes() -> None:
     except psutil.Error:  # another user's process, or one that has ended
         command = []
     options = options_of_launch(command, module or sys.argv[0])
-    if parent is None or options is None or any(name in os.environ for name in SIZES.values()):
+    if parent is None or options is None or is_one_of_several() or "TORCHELASTIC_RUN_ID" in os.environ:
         return
     follow(parent.pid)
     if "num_processes" not in options and "MASTER_ADDR" in os.environ:  # accelerate sets it for several processes
@@ -81,8 +80,12 @@ def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:
     launchers = [place for place, part in enumerate(command) if Path(part).name in LAUNCHERS]
     if not launchers or script not in command or not is_accelerate(command[: launchers[0] + 1]):
         return None
-    options = " ".join(command[launchers[0] + 1 : command.index(script)])
-    return {name.replace("-", "_"): value for name, value in re.findall(r"--([\w-]+)[ =]([^\s-]\S*)", options)}
+    parts, options = command[launchers[0] + 1 : command.index(script)], dict[str, str]()
+    for part, following in zip(parts, [*parts[1:], "-"], strict=True):
+        name, is_whole, value = part.partition("=")
+        if name.startswith("--") and (is_whole or not following.startswith("-")):
+            options[name[2:].replace("-", "_")] = value if is_whole else following
+    return options
 
 
 def is_accelerate(command: list[str]) -> bool:

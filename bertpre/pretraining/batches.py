@@ -194,7 +194,8 @@ def build_phase(
 ) -> PhaseBatches:
     """One phase of the recipe; raises UserError where its batch cannot be divided among the processes."""
     training = recipe.training
-    key = "training.phases.N.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
+    place = f"training.phases.{training.phases.index(phase)}"
+    key = f"{place}.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
     size = phase.global_batch_size or training.global_batch_size
     micro = micro_batch_size(size, phase.micro_batch_size, accelerator.num_processes, key)
     dataset = pair_dataset(recipe, tokenizer, phase, shards)

@@ -5,7 +5,7 @@ import signal
 import threading
 from types import FrameType
 
-from bertpre.console import SIZES
+from bertpre.console import is_one_of_several
 
 
 class StopRequest:
@@ -48,5 +48,5 @@ def exit_status(number: int) -> int:
 
     0 under a launcher, which would report a failure of this process; it gets the signal itself.
     """
-    is_launched = any(name in os.environ for name in ("ACCELERATE_MIXED_PRECISION", *SIZES.values()))
-    return 0 if is_launched else 128 + number
+    is_launched = any(name in os.environ for name in ("ACCELERATE_MIXED_PRECISION", "TORCHELASTIC_RUN_ID"))
+    return 0 if is_launched or is_one_of_several() else 128 + number

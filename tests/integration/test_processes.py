@@ -112,6 +112,12 @@ def test_options_of_launch(command: str, expected: dict[str, str] | None) -> Non
     assert options_of_launch(command.split(), "pretrain.py") == expected
 
 
+def test_a_path_with_a_space_is_one_option_of_launch() -> None:
+    for option in (["--config_file", "my files/a.yaml"], ["--config-file=my files/a.yaml"]):
+        command = ["python", "/bin/accelerate", "launch", *option, "--cpu", "pretrain.py", "r"]
+        assert options_of_launch(command, "pretrain.py") == {"config_file": "my files/a.yaml"}
+
+
 def test_a_configuration_file_of_accelerate_sets_the_number_of_processes(tmp_path: Path) -> None:
     file = tmp_path / "accelerate.yaml"
     file.write_text(

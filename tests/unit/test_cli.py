@@ -331,3 +331,15 @@ def test_the_main_process_reports_a_mistake_first(
         with pytest.raises(SystemExit):
             guarded(mistake)
         assert waited == expected
+
+
+def test_run_is_refused_where_a_launcher_has_started_several_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["bertpre", "run", "quickstart"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert "error: run works in one process: start `bertpre prepare RECIPE`" in capsys.readouterr().err

@@ -16,7 +16,15 @@ import pytest
 
 from bertpre import console as module
 from bertpre.cli import guarded
-from bertpre.console import Console, console, duration, program, scientific
+from bertpre.console import (
+    Console,
+    console,
+    duration,
+    is_first_process,
+    is_one_of_several,
+    program,
+    scientific,
+)
 from bertpre.errors import UserError
 from bertpre.training.trackers import MetricsLog
 from tests.toys import toy_trainer
@@ -130,6 +138,17 @@ def test_only_the_first_process_prints(
         monkeypatch.setenv(size, count)
         console.show("hello")
         assert capsys.readouterr().out == expected
+
+
+def test_torchruns_variables_come_before_those_of_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun --mpi=pmi2 torchrun ...` gives all processes of a task its number."""
+    for name, value in (("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    for rank, is_first in (("0", True), ("1", False)):
+        monkeypatch.setenv("RANK", rank)
+        assert is_first_process() == is_first
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert is_first_process() and not is_one_of_several()
 
 
 def test_warnings_and_errors_are_printed_without_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:

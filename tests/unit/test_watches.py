@@ -69,11 +69,17 @@ def test_signals_are_noted_and_handlers_put_back() -> None:
         assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize("name", ["ACCELERATE_MIXED_PRECISION", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("ACCELERATE_MIXED_PRECISION", "no", 0), ("TORCHELASTIC_RUN_ID", "none", 0), ("WORLD_SIZE", "2", 0),
+        ("OMPI_COMM_WORLD_SIZE", "2", 0), ("WORLD_SIZE", "1", 130), ("PMI_SIZE", "1", 130),  # srun leaves these
+    ],
+)  # fmt: skip
 def test_a_stop_ends_with_the_status_of_the_signal_except_under_a_launcher(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, value: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(name, raising=False)
     assert exit_status(signal.SIGINT) == 130
-    monkeypatch.setenv(name, "1")
-    assert exit_status(signal.SIGINT) == 0
+    monkeypatch.setenv(name, value)
+    assert exit_status(signal.SIGINT) == status
