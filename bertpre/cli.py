@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import logging
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from bertpre.console import WarningHandler, console, is_first_process, is_one_of_several
+from bertpre.console import SIZES, WarningHandler, console, is_first_process, is_one_of_several
 from bertpre.errors import UserError, is_disk_full
 
 SECONDS_FOR_MAIN_PROCESS = 10
@@ -401,12 +403,8 @@ def launched(name: str) -> None:
 def call_app(arguments: list[str], name: str) -> None:
     """Call a command; one that trains starts all processes that `accelerate launch` was asked for, and leaves them."""
     command = next((each for each in arguments if not each.startswith("-")), None)
-    if command in ("run", "quickstart") and is_one_of_several():  # each process would measure, report and push
-        raise UserError(
-            f"{command} works in one process: start `bertpre prepare RECIPE` without a launcher, -m bertpre.pretrain "
-            "and -m bertpre.finetune with it, then `bertpre evaluate RECIPE` without it"
-        )
     if command not in ("pretrain", "finetune"):
+        refuse_launcher(command)
         app(arguments, prog_name=name)
         return
     from bertpre.launch import start_missing_processes
@@ -420,6 +418,22 @@ def call_app(arguments: list[str], name: str) -> None:
 
             leave_processes()
         raise
+
+
+def lost_process(error: Exception) -> bool:
+    """Whether this is one of several processes, and the error says that another one does not answer."""
+    says_so = re.search("Connection (reset|closed) by peer|gloo|NCCL", str(error)) is not None
+    return says_so and isinstance(error, RuntimeError) and is_one_of_several()
+
+
+def refuse_launcher(command: str | None) -> None:
+    """Raise UserError where a launcher has started several processes: each would report, write and push."""
+    if command not in (None, "prepare") and is_one_of_several():  # `prepare --shard` works in several
+        size = next(name for name in SIZES.values() if name in os.environ)
+        raise UserError(
+            f"{command} works in one process, but {size}={os.environ[size]} says that a launcher has started several: "
+            "start it without one; `accelerate launch` and torchrun are for -m bertpre.pretrain and -m bertpre.finetune"
+        )
 
 
 def guarded(call: Callable[[list[str]], object]) -> None:
@@ -436,6 +450,12 @@ def guarded(call: Callable[[list[str]], object]) -> None:
             letter = ascii(error.object[error.start])
             error = UserError(f"the output cannot show {letter} in {error.encoding}: set PYTHONIOENCODING=utf-8")
         is_full = not isinstance(error, UserError) and is_disk_full(error)
+        if not debug and lost_process(error):
+            sys.stderr.write(
+                "error: another process of this training has ended; its message, if it left one, is above (a system "
+                "that runs out of memory leaves none). The same command resumes from the newest checkpoint\n"
+            )
+            sys.exit(1)
         if debug or not (is_full or isinstance(error, UserError)):
             raise
         if not is_first_process():

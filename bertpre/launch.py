@@ -55,8 +55,8 @@ def running_module() -> str | None:
 def run_processes(count: int, module: str | None) -> None:
     """Run this script or module on `count` processes under torchrun.
 
-    A process that ends with the status of a user's mistake has printed its message: then this one ends with it too,
-    without torchrun's report of forty lines. A signal goes to all of them, and this one ends when they have.
+    A process that fails has printed its message: then this one ends with its status, without torchrun's report of forty
+    lines. A signal goes to all of them, and this one ends when they have.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -68,9 +68,8 @@ def run_processes(count: int, module: str | None) -> None:
         here = ("--standalone", "--local-addr", "localhost")  # a container's own name may have no address
         torchrun([*here, "--nproc_per_node", str(count), *program, *sys.argv[1:]])
     except ChildFailedError as error:
-        if error.get_first_failure()[1].exitcode == MISTAKE:
-            sys.exit(MISTAKE)
-        raise
+        status = error.get_first_failure()[1].exitcode
+        sys.exit(status if status > 0 else 128 - status)  # of a process that a signal has ended
     except SignalException as error:
         sys.exit(128 + error.sigval)  # a shell's status for a command that a signal has ended
 

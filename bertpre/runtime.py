@@ -23,7 +23,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 
-from bertpre.console import SET_BY_TORCHRUN
+from bertpre.console import SET_BY_TORCHRUN, SIZES
 from bertpre.errors import UserError, first_line
 
 logger = logging.getLogger(__name__)
@@ -88,12 +88,16 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     refuse_other_trainers()
     asked = os.environ.get(USE_FSDP) == "true"
     fsdp = None if may_shard else os.environ.pop(USE_FSDP, None)
+    given = dict(os.environ)  # accelerate sets more
     try:  # without cpu=True, processes without a GPU do not find each other
         accelerator = Accelerator(
             cpu=not has_gpu, mixed_precision="no", dynamo_backend="no", kwargs_handlers=[SHARED_GRADIENTS]
         )
     except ValueError as error:  # WORLD_SIZE without MASTER_ADDR, for instance
-        left = " ".join(f"{name}={os.environ[name]}" for name in SET_BY_TORCHRUN if name in os.environ)
+        if not re.search("MASTER|RANK|WORLD_SIZE|rendezvous|node", str(error)):
+            raise UserError(f"accelerate: {first_line(error)}") from None
+        names = dict.fromkeys((*SET_BY_TORCHRUN, *SIZES, *SIZES.values()))
+        left = " ".join(f"{name}={given[name]}" for name in names if name in given)
         raise UserError(
             f"the processes do not find each other: {first_line(error)}; the environment has {left or 'no RANK'}: "
             "start with `accelerate launch` or torchrun, or unset these variables"

@@ -120,7 +120,7 @@ def test_causal_scores_see_only_the_tokens_before(run: str, tmp_path: Path, requ
         ids = tokenizer(text)["input_ids"]
         rows = [torch.tensor([ids[:count]]) for count in range(1, len(ids) - 1)]
         scores = [network(input_ids=row).logits[0, -1].log_softmax(-1)[ids[row.shape[1]]] for row in rows]
-        expected.append(float(sum(scores)))
+        expected.append(sum(score.item() for score in scores))
     assert sentence_scores(network, tokenizer, texts, tmp_path, causal=True) == pytest.approx(expected, abs=1e-3)
     (tmp_path / "pairs.jsonl").write_text(json.dumps({"sentence_good": texts[1], "sentence_bad": texts[2]}))
     found = probe(str(place / "model"), pairs=str(tmp_path / "pairs.jsonl"), causal=True)["acceptability"]

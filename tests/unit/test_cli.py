@@ -333,13 +333,30 @@ def test_the_main_process_reports_a_mistake_first(
         assert waited == expected
 
 
-def test_run_is_refused_where_a_launcher_has_started_several_processes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["run quickstart", "push runs/a", "doctor quickstart"])
+def test_other_commands_are_refused_where_a_launcher_has_started_several_processes(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["bertpre", "run", "quickstart"])
+    monkeypatch.setattr(sys, "argv", ["bertpre", *command.split()])
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
-    assert "error: run works in one process: start `bertpre prepare RECIPE`" in capsys.readouterr().err
+    name = command.split()[0]
+    assert f"error: {name} works in one process, but WORLD_SIZE=2 says" in capsys.readouterr().err
+
+
+def test_a_process_that_has_ended_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: list[str]) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
+
+    with pytest.raises(RuntimeError):
+        guarded(fail)  # there is no other process
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as end:
+        guarded(fail)
+    assert end.value.code == 1
+    assert capsys.readouterr().err.startswith("error: another process of this training has ended")

@@ -202,3 +202,24 @@ def test_the_settings_of_the_process_are_put_back() -> None:
             raise KeyError
         after = torch.are_deterministic_algorithms_enabled(), logging.get_verbosity(), logging.is_progress_bar_enabled()
         assert after == (False, logging.WARNING, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("ParallelismConfig is only compatible with FSDP2", "^accelerate: ParallelismConfig is only compatible"),
+        ("MASTER_ADDR expected, but not set", "MASTER_ADDR .* the environment has PMI_RANK=1 PMI_SIZE=2: start"),
+    ],
+)
+def test_what_accelerate_refuses_is_said_with_the_variables_that_were_given(
+    said: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        monkeypatch.setenv("RANK", "1")  # as accelerate does
+        raise ValueError(said)
+
+    monkeypatch.setattr(runtime, "Accelerator", fail)
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(UserError, match=message):
+        runtime.start_accelerator()
