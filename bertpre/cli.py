@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from bertpre.console import SIZES, WarningHandler, console, is_first_process, is_one_of_several
-from bertpre.errors import UserError, is_disk_full
+from bertpre.errors import UserError, first_line, is_disk_full
 
 SECONDS_FOR_MAIN_PROCESS = 10
 
@@ -422,7 +422,7 @@ def call_app(arguments: list[str], name: str) -> None:
 
 def lost_process(error: Exception) -> bool:
     """Whether this is one of several processes, and the error says that another one does not answer."""
-    says_so = re.search("Connection (reset|closed) by peer|gloo|NCCL", str(error)) is not None
+    says_so = re.search("Connection (reset|closed) by peer", str(error)) is not None
     return says_so and isinstance(error, RuntimeError) and is_one_of_several()
 
 
@@ -452,8 +452,9 @@ def guarded(call: Callable[[list[str]], object]) -> None:
         is_full = not isinstance(error, UserError) and is_disk_full(error)
         if not debug and lost_process(error):
             sys.stderr.write(
-                "error: another process of this training has ended; its message, if it left one, is above (a system "
-                "that runs out of memory leaves none). The same command resumes from the newest checkpoint\n"
+                f"error: another process of this training has ended ({first_line(error)}); its message, if it left "
+                "one, is above (a system that runs out of memory leaves none). The same command resumes from the "
+                "newest checkpoint\n"
             )
             sys.exit(1)
         if debug or not (is_full or isinstance(error, UserError)):

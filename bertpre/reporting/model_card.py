@@ -34,7 +34,7 @@ OBJECTIVES = {
     "sop": "masked language modelling and sentence order prediction (Lan et al. 2019)",
     "none": "masked language modelling alone",
 }
-PHASES = {  # in the order in which recipes have them
+PHASES = {
     "causal": "causal language modelling", "mixed": "causal and masked language modelling by turns",
     "masked": "masked language modelling",
 }  # fmt: skip
@@ -164,10 +164,12 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
         size += f", {parameters:,} parameters in pretraining"
     start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
     objectives = OBJECTIVES[recipe.pairs.kind]
-    phases = recipe.training.phases
-    shares = {name: sum(phase.share for phase in phases if phase.objective == name) for name in PHASES}
-    if shares["masked"] < 1:
-        objectives = ", then ".join(f"{PHASES[name]} for {share:.0%} of it" for name, share in shares.items() if share)
+    if any(phase.objective != "masked" for phase in recipe.training.phases):
+        shares = dict[str, float]()  # in the order of the phases
+        for phase in recipe.training.phases:
+            shares[phase.objective] = shares.get(phase.objective, 0) + phase.share
+        parts = [f"{PHASES[name]} for {share:.0%} of the training" for name, share in shares.items()]
+        objectives = ", then ".join(parts)
     part = "" if step is None else f"A checkpoint at step {step:,} of a pretraining that had not ended. "
     other = ""
     if "finetune" in results and recipe.required_finetune.init not in NAMES:

@@ -45,8 +45,8 @@ class PretrainingObjective:
     def measure(self, outputs: Any, batch: Batch, counts: Mapping[str, float]) -> dict[str, torch.Tensor]:
         """This batch's share of the losses (nats) and accuracies (fractions); `counts` are the whole step's.
 
-        STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label, and so does
-        that of STEPS_WITH_TARGETS, to 0 where all tokens are unknown ones.
+        STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label; so does the entry of
+        STEPS_WITH_TARGETS, or to 0 where all tokens are unknown ones.
         """
         with torch.no_grad():
             # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
