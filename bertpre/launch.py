@@ -10,7 +10,6 @@ from bertpre.data.workers import follow
 from bertpre.errors import UserError
 
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch")
-MISTAKE = 2  # the exit status after a user's mistake
 
 
 def start_missing_processes() -> None:
