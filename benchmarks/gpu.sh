@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Measures everything on one GPU, in parts that each take less than 9 minutes and stand alone; prints JSON lines.
 #
-#   benchmarks/gpu.sh [PART ...] [--smoke]        (default: all parts, in this order)
+#   benchmarks/gpu.sh [PART ...] [--smoke]        (default: all parts, in this order: what matters most comes first)
 #
 #   checks    training is right: loss, compiling, resuming, NaN, checkpoints, export, padding (gpu_checks.py)
+#   recipe    imdb-small-gpu, two minutes of pretraining (gpu_recipe.py)
 #   stock     BERT-base at 128 and 512 against stock BERT and ModernBERT, on text without pairs (against_stock.py)
+#   loop      the loop against the bare step (loop.py)
+#   profile   where a step's time goes (step_profile.py)
 #   ablation  rows, padding, optimizers, compiling (with CUDA graphs too), dropout, architecture: one changed at a time
 #             (gpu_ablation.py)
 #   sweep     the size of the micro-batch (gpu_ablation.py)
-#   profile   where a step's time goes (step_profile.py)
-#   loop      the loop against the bare step (loop.py)
-#   recipe    imdb-small-gpu, four minutes of pretraining (gpu_recipe.py)
 #   pairs     as stock, on pairs
 #
 # Only standard output holds results: `benchmarks/gpu.sh checks >checks.jsonl 2>checks.log` keeps both.
@@ -42,12 +42,14 @@ if [ -n "${WHEELS:-}" ]; then
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$place/site" "$WHEELS"/*.whl || exit
     export PYTHONPATH="$PYTHONPATH:$place/site"
 fi
+# A package that is missing shows now, and not in every part.
+"$python" -c 'import bertpre.commands.pretrain, bertpre.model' || exit 2
 
 parts=() smoke=()
 for argument in "$@"; do
     if [ "$argument" = --smoke ]; then smoke=(--smoke); else parts+=("$argument"); fi
 done
-[ ${#parts[@]} -gt 0 ] || parts=(checks stock ablation sweep profile loop recipe pairs)
+[ ${#parts[@]} -gt 0 ] || parts=(checks recipe stock loop profile ablation sweep pairs)
 
 text=${RUN:-sample} stock=(base_128 base_512) profiled=base_128 rounds=5 looped=("${RUN:-imdb-small-gpu}")
 if [ ${#smoke[@]} -gt 0 ]; then

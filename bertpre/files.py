@@ -1,10 +1,10 @@
 """Folders and their locks, atomic writes, checksums, saved tokenizers, and whether a model or dataset exists."""
 
-import errno
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +34,8 @@ def file_checksum(file: Path) -> str:
 def make_folder(folder: Path) -> None:
     """Make a folder where there is none; raises OSError where it cannot be made or written to."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    with tempfile.TemporaryFile(dir=folder):  # os.access does not say why: no permission, or a read-only file system
+        pass
 
 
 class FolderInUse(UserError):

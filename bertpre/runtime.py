@@ -45,14 +45,15 @@ def quiet_transformers() -> None:
 def callers_settings_kept() -> Iterator[None]:
     """Put back at the end what bertpre sets for the whole process, which may be a notebook or another training.
 
-    These are the state of the caller's Accelerator, torch's deterministic algorithms, and how much transformers says.
+    These are the state of the caller's Accelerator, torch's deterministic algorithms, cuDNN's attention, and how much
+    transformers says.
     """
     from transformers.utils import logging
 
     states = [(kind._shared_state, dict(kind._shared_state)) for kind in (AcceleratorState, GradientState)]
     is_strict = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory
+    fills, uses_cudnn = torch.utils.deterministic.fill_uninitialized_memory, torch.backends.cuda.cudnn_sdp_enabled()
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     try:
         yield
@@ -62,6 +63,7 @@ def callers_settings_kept() -> Iterator[None]:
             state.update(kept)
         torch.use_deterministic_algorithms(is_strict, warn_only=only_warns)
         torch.utils.deterministic.fill_uninitialized_memory = fills
+        torch.backends.cuda.enable_cudnn_sdp(uses_cudnn)
         logging.set_verbosity(verbosity)
         if has_bars:
             logging.enable_progress_bar()

@@ -26,7 +26,8 @@ def read_texts(
     `source` is a file or folder (Parquet, JSON lines, CSV, TSV, text), a pattern such as `notes/**/*.txt`, a Hub id,
     `sample` for the embedded corpus, or an iterable of strings or of rows with `text_column`, such as a dataset of the
     library `datasets`. `name` is the configuration of a Hub dataset. `text_unit` is what one document is in a text
-    file. Raises UserError where the source, split or column does not exist or cannot be read.
+    file. Raises UserError where the source, split or column does not exist or cannot be read, and where `name`,
+    `split`, `text_unit` or `streaming` is given with an iterable.
     """
     refuse_unknown("text_unit", text_unit, ("line", "paragraph", "document"))
     if limit is not None:
@@ -38,6 +39,8 @@ def read_texts(
         place = os.path.expanduser(source)
         yield from read_documents(place, name, split, key="source", streaming=streaming, **options)
         return
+    if (name, split, text_unit, streaming) != (None, "train", "line", False):
+        raise UserError("source: an iterable is read as it is; leave out name, split, text_unit and streaming")
     refuse_table("source", source)
     for number, row in enumerate(islice(source, limit)):
         if isinstance(row, Mapping) and text_column not in row:

@@ -4,7 +4,11 @@ from typing import Any
 
 import transformers
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+
+try:
+    from transformers import PreTrainedConfig
+except ImportError:  # a copy of this file in a model's folder
+    raise ImportError("the code of this model needs transformers 5.17 or later: pip install -U transformers") from None
 
 ARCHITECTURES = ("bert", "modern")
 POOLINGS = ("cls", "mean")

@@ -100,6 +100,11 @@ MODERNBERT_FIELDS = ("classifier_pooling", "cls_token_id", "sep_token_id")
 REST = "bertpre"  # the key in a stock config under which the other fields are kept; it also marks bertpre's own models
 
 
+def has_counterpart(model: PreTrainedModel) -> bool:
+    """Whether the stock library has a class for the model's own."""
+    return _class_name(model) in {ours.__name__ for ours in TO_BERT}
+
+
 def to_stock_bert(model: PreTrainedModel, weights: StateDict | None = None) -> PreTrainedModel:
     """Convert a BertPre model of architecture "bert" to the stock BERT class of the same task.
 
@@ -262,9 +267,13 @@ def _check_architecture(model: PreTrainedModel, wanted: str, alternative: str) -
         )
 
 
+def _class_name(model: PreTrainedModel) -> str:
+    return type(model).__name__.removeprefix("FSDP")  # fully_shard makes a class of its own
+
+
 def _counterpart(model: PreTrainedModel, table: Classes) -> type[PreTrainedModel]:
     counterparts = {source.__name__: target for source, target in table.items()}
-    name = type(model).__name__.removeprefix("FSDP")  # fully_shard makes a class of its own
+    name = _class_name(model)
     if name not in counterparts:
         raise ValueError(f"{name} has no counterpart; convert one of: {', '.join(counterparts)}")
     return counterparts[name]

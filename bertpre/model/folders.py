@@ -1,5 +1,6 @@
 """Models in folders: saved so that they load where bertpre is not installed, and read back into bertpre's classes."""
 
+import math
 import os
 import shutil
 from copy import deepcopy
@@ -11,7 +12,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from bertpre.errors import refuse_outside
+from bertpre.errors import UserError, refuse_outside
 from bertpre.files import save_tokenizer
 
 from . import modeling_bertpre
@@ -21,11 +22,11 @@ from .conversion import (
     FROM_STOCK,
     SECOND_SEGMENT,
     config_from_stock,
+    has_counterpart,
     is_from_bertpre,
     to_stock_bert,
     to_stock_modernbert,
 )
-from .modeling_bertpre import BertPreModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -47,10 +48,19 @@ def save_model(
     """Save a model and its tokenizer, which cuts texts at `longest` tokens, for a process without bertpre.
 
     A BertPre model is saved as its stock class if that loses nothing, otherwise with the code of its classes; any other
-    model as it is. `weights` replace the model's own where these are sharded. Raises UserError if `longest` is below 1.
+    model as it is. `weights` replace the model's own where these are sharded. Without `longest` the tokenizer keeps its
+    own limit, or has a BertPre model's if that is lower. Raises UserError if `longest` is below 1 or above what a
+    BertPre model reads, and if a model has fewer embeddings than the tokenizer has entries.
     """
+    most = model.config.max_position_embeddings if isinstance(model.config, BertPreConfig) else None
     if longest is not None:
-        refuse_outside("longest", longest, 1)
+        refuse_outside("longest", longest, 1, most or math.inf)
+    elif most is not None:
+        longest = min(tokenizer.model_max_length, most)
+    if len(tokenizer) > model.config.vocab_size:
+        raise UserError(
+            f"tokenizer: has {len(tokenizer):,} entries, but the model has {model.config.vocab_size:,} embeddings"
+        )
     folder, tokenizer = Path(folder), deepcopy(tokenizer)  # the caller's stays as it is
     stock = stock_form(model, weights) if isinstance(model.config, BertPreConfig) else None
     if stock is not None:
@@ -76,9 +86,9 @@ def stock_form(model: PreTrainedModel, weights: dict[str, Tensor] | None = None)
     ModernBERT has no segments. Without pairs in pretraining their vector stays 0, and the pooler and the head for pairs
     stay untrained, the head's bias 0. After training on pairs without `token_type_ids` the vector is still 0, but the
     bias is not. bertpre's own fine-tuning of "modern" reads no segments, and sets their vector to 0. The encoder alone
-    has no stock class here.
+    has no stock class here, nor has a subclass of the caller's.
     """
-    if isinstance(model, BertPreModel):
+    if not has_counterpart(model):
         return None
     weights = {name: tensor.cpu() for name, tensor in (weights or model.state_dict()).items()}
     if model.config.architecture == "bert":
@@ -107,6 +117,8 @@ def read_config(source: str, subfolder: str = "") -> PreTrainedConfig:
     where there is none, ValueError where transformers does not know the model.
     """
     place = Path(source, subfolder)
+    if os.path.isabs(source) and not place.is_dir():
+        raise OSError(f"there is no folder {place}")
     if place.is_dir() and not (place / "config.json").is_file():
         models = [str(each.parent) for each in sorted(place.glob("*/config.json"))]
         raise OSError(f"there is no config.json in {place}" + (f"; give {' or '.join(models)}" if models else ""))
@@ -133,8 +145,10 @@ def load_model(
 
     Without `auto_class` it has the class that was saved; `config` may replace the stored one of `read_config`. Raises
     OSError where there is no model, ValueError where transformers does not know it or some of its weights are missing;
-    with `new_head` the encoder's weights suffice, without a pooler.
+    with `new_head` the encoder's weights suffice, without a pooler. Raises UserError if `auto_class` is not a name.
     """
+    if not isinstance(auto_class, str | None):
+        raise UserError(f"auto_class: is {auto_class!r}; give a name, such as 'AutoModelForMaskedLM'")
     source = os.path.expanduser(source)
     config = config or read_config(source, subfolder)
     is_ours = isinstance(config, BertPreConfig)

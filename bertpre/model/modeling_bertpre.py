@@ -7,6 +7,7 @@ these files alone.
 """
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,9 +15,10 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.dynamic_module_utils import custom_object_save
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -88,11 +90,17 @@ class BertPrePreTrainedModel(PreTrainedModel):
     }
 
     def save_pretrained(self, save_directory: Any, **options: Any) -> None:
-        """As in transformers; the folder also says which class in its code each Auto class stands for."""
+        """As in transformers, with this file and its siblings; `auto_map` says which class each Auto class stands for.
+
+        Transformers itself would copy the file of `type(self)`, which may be a class of the user's or of FSDP's.
+        """
         classes = {"AutoConfig": BertPreConfig, **AUTO_CLASSES}
         self.config.auto_map = {
             name: f"{each.__module__.rpartition('.')[2]}.{each.__name__}" for name, each in classes.items()
         }
+        if options.get("is_main_process", True):
+            os.makedirs(save_directory, exist_ok=True)
+            custom_object_save(BertPreModel, save_directory)
         super().save_pretrained(save_directory, **options)
 
     @torch.no_grad()
@@ -259,9 +267,16 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     check_labels(labels, logits.shape[:-1])
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
-    trains_on_cpu = logits.device.type == "cpu" and logits.requires_grad and not torch.compiler.is_compiling()
-    # In fp16 the gradient would be rounded to 0 before it is multiplied by the loss's scale.
-    if trains_on_cpu and logits.dtype != torch.float16 and logits.numel() > CACHED_LOGITS:
+    # In fp16 the gradient would be rounded to 0 before it is multiplied by the loss's scale. torch.func needs torch's
+    # own operations.
+    if (
+        logits.numel() > CACHED_LOGITS
+        and logits.device.type == "cpu"
+        and logits.requires_grad
+        and logits.dtype != torch.float16
+        and not torch.compiler.is_compiling()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(logits)
+    ):
         return CachedCrossEntropy.apply(logits, labels, divide_loss(torch.ones(()), num_items))
     loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
     return divide_loss(loss_sum, num_items)
@@ -271,7 +286,7 @@ class CachedCrossEntropy(torch.autograd.Function):
     """Cross entropy of a vocabulary, with its gradient, a few rows at a time, so that both stay in a CPU's caches.
 
     The same numbers as torch's own, which writes the scores to memory four times in fp32
-    (benchmarks/vocabulary_loss.py).
+    (benchmarks/vocabulary_loss.py). There is no second derivative.
     """
 
     @staticmethod
@@ -293,9 +308,13 @@ class CachedCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient that the forward pass has left."""
+        """The gradient that the forward pass has left; raises RuntimeError where it is to be differentiated again."""
+        if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would take it for a constant
+            raise RuntimeError(
+                "on a CPU this loss has no second derivative; call the model without labels, and "
+                "torch.nn.functional.cross_entropy with its logits"
+            )
         (gradient,) = ctx.saved_tensors
         return gradient if grad_output == 1 else gradient * grad_output, None, None
 
@@ -312,7 +331,10 @@ def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, n
     elif problem is None:
         problem = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem == "single_label_classification":
-        return cross_entropy(logits, labels, num_items)
+        return cross_entropy(logits, labels.squeeze(-1) if labels.ndim == logits.ndim else labels, num_items)
+    others = ("multi_label_classification", "regression")
+    if problem not in others:
+        raise ValueError(f"problem_type: {problem!r} is not single_label_classification, {' or '.join(others)}")
     labels = labels.float() if labels.ndim == 2 else labels.float().unsqueeze(-1)  # (B,) -> (B, 1)
     check_labels(labels, logits.shape)
     element_loss = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
@@ -562,9 +584,7 @@ AUTO_CLASSES = {
 __all__ = [model_class.__name__ for model_class in AUTO_CLASSES.values()]
 
 
-# Not in a copy of this file in a model's folder, which the config's auto_map finds. `register_for_auto_class` makes
-# `save_pretrained` copy this file and its siblings, so that every saved model loads with `trust_remote_code`.
+# Not in a copy of this file in a model's folder, which the config's auto_map finds.
 if __package__ == "bertpre.model":
     for _auto_name, _model_class in AUTO_CLASSES.items():
-        _model_class.register_for_auto_class(_auto_name)
         getattr(transformers, _auto_name).register(BertPreConfig, _model_class)

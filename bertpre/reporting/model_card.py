@@ -138,7 +138,7 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
     if is_onnx:
         loads = "It is an ONNX graph, which onnxruntime executes"
     elif model_type == "bertpre":
-        loads = "It contains its own code, which transformers loads"
+        loads = "It contains its own code, which transformers 5.17 or later loads"
     if is_classifier(results):
         further = f" further from {linked(recipe.training.init, '')}" if recipe.training.init else ""
         own = {"random": "random weights", "pretrained": f"an encoder pretrained{further} by bertpre"}

@@ -147,7 +147,6 @@ class TrainingStep:
         self.working.model.zero_grad()
         if self.accelerator.device.type == "cuda":
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
         return is_enough
 
     def pass_once(self, model: nn.Module, batch: Batch) -> None:

@@ -195,6 +195,8 @@ class Trainer:
         if step.is_compiled:
             output.say("compiling the model, which may take a minute or two")
         dry_run(step, source, self.remedies)
+        if self.accelerator.device.type == "cuda":  # the dry run keeps room for the optimizer, which may need less
+            torch.cuda.reset_peak_memory_stats()
 
     def resume(self) -> None:
         """Continue from the newest checkpoint, if there is one."""

@@ -81,6 +81,9 @@ def test_texts_from_files_patterns_rows_and_strings(tmp_path: Path) -> None:
     assert list(read_texts(f"{tmp_path}/*.txt", limit=1)) == ["one"]
     assert list(read_texts(tmp_path / "b.csv", text_column="body")) == ["four"]
     assert list(read_texts(["five", {"text": "six"}, "seven"], limit=2)) == ["five", "six"]
+    for options in ({"split": "test"}, {"name": "de"}, {"text_unit": "document"}, {"streaming": True}):
+        with pytest.raises(bertpre.UserError, match="source: an iterable is read as it is; leave out name, split"):
+            list(read_texts(["five"], **options))
     cases = [
         (["a", 3], "row 1 holds int, not text"),
         (["a", float("nan")], r"row 1 has no text; leave such rows out, in pandas with dropna\(\)"),

@@ -164,6 +164,18 @@ def test_classification_losses_are_torchs_means(
     torch.testing.assert_close(halved.loss, output.loss / 2)
 
 
+def test_labels_of_classes_may_have_a_second_axis() -> None:
+    model = BertPreForSequenceClassification(tiny_config("bert", num_labels=3)).eval()
+    flat, column = (model(pretraining_batch()["input_ids"], labels=labels).loss for labels in (LABELS, LABELS[:, None]))
+    assert torch.equal(flat, column)
+
+
+def test_an_unknown_problem_type_is_refused() -> None:
+    model = BertPreForSequenceClassification(tiny_config("bert", num_labels=3, problem_type="multi_label"))
+    with pytest.raises(ValueError, match="problem_type: 'multi_label' is not .*multi_label_classification"):
+        model(pretraining_batch()["input_ids"], labels=torch.zeros(BATCH, 3))
+
+
 def test_regression_labels_may_have_one_axis() -> None:
     model = BertPreForSequenceClassification(tiny_config("bert", num_labels=1)).eval()
     labels = torch.tensor([0.5, -1.0, 2.0])

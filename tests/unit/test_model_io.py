@@ -30,12 +30,15 @@ from bertpre.model.conversion import load_for_pretraining
 
 pytestmark = pytest.mark.parametrize("architecture", ["bert", "modern"])
 
-VOCABULARY = 90
+CODE = ("configuration_bertpre", "dropout_bertpre", "layers_bertpre", "modeling_bertpre", "rows_bertpre")
+VOCABULARY = 128  # of the smallest tokenizer
 
 
 def tiny_config(architecture: str, **fields: object) -> BertPreConfig:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return BertPreConfig(architecture=architecture, **sizes, intermediate_size=40, max_position_embeddings=16, **fields)
+    return BertPreConfig(
+        architecture=architecture, intermediate_size=40, max_position_embeddings=16, **(sizes | fields)
+    )
 
 
 def first_output(model: PreTrainedModel) -> torch.Tensor:
@@ -137,11 +140,8 @@ def test_initial_weights_follow_the_published_table(architecture: str) -> None:
 def test_custom_code_is_five_files_that_do_not_import_bertpre(architecture: str, tmp_path: Path) -> None:
     BertPreForMaskedLM(tiny_config(architecture)).save_pretrained(tmp_path)
     copied = {path.name: path.read_text() for path in tmp_path.glob("*.py")}
-    assert set(copied) == {
-        "configuration_bertpre.py", "dropout_bertpre.py", "layers_bertpre.py", "modeling_bertpre.py",
-        "rows_bertpre.py",
-    }  # fmt: skip
-    allowed = {"torch", "transformers", "huggingface_hub", "math", "dataclasses", "collections", "typing"}
+    assert set(copied) == {f"{name}.py" for name in CODE}
+    allowed = {"torch", "transformers", "huggingface_hub", "math", "os", "dataclasses", "collections", "typing"}
     for name, text in copied.items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
@@ -176,11 +176,48 @@ def test_any_model_is_saved_and_the_callers_tokenizer_stays_as_it_is(architectur
     assert (tokenizer.model_max_length, list(tokenizer.model_input_names)) == before
 
 
-def test_a_length_that_no_text_has_is_refused(architecture: str, tmp_path: Path) -> None:
-    model = BertPreForMaskedLM(tiny_config(architecture))
-    with pytest.raises(UserError, match="longest: 0 is not at least 1"):
-        save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path / "model", 0)
+def test_a_tokenizer_that_does_not_fit_the_model_is_refused(architecture: str, tmp_path: Path) -> None:
+    model, tokenizer = BertPreForMaskedLM(tiny_config(architecture)), learn_tokenizer(["a good film"], vocab_size=128)
+    for longest in (0, 17):
+        with pytest.raises(UserError, match=f"longest: {longest} is not from 1 to 16"):
+            save_model(model, tokenizer, tmp_path / "model", longest)
+    small = BertPreForMaskedLM(tiny_config(architecture, vocab_size=60))
+    with pytest.raises(UserError, match="tokenizer: has 64 entries, but the model has 60 embeddings"):
+        save_model(small, tokenizer, tmp_path / "model", 16)
     assert not (tmp_path / "model").exists()
+
+
+def test_without_a_length_the_tokenizer_cuts_where_the_model_ends(architecture: str, tmp_path: Path) -> None:
+    for longest, expected in ((512, 16), (8, 8)):
+        tokenizer = learn_tokenizer(["a good film"], vocab_size=128, max_length=longest)
+        save_model(BertPreForMaskedLM(tiny_config(architecture)), tokenizer, tmp_path, None)
+        assert transformers.AutoTokenizer.from_pretrained(tmp_path).model_max_length == expected
+
+
+@pytest.mark.parametrize("name", ["Weighted", "FSDPBertPreForPreTraining"])
+def test_a_subclass_is_saved_with_our_code_alone(architecture: str, name: str, tmp_path: Path) -> None:
+    model = BertPreForPreTraining(tiny_config(architecture)).eval()
+    torch.nn.init.normal_(model.cls.seq_relationship.bias)
+    # As fully_shard makes a class, which is then torch's.
+    model.__class__ = type(name, (BertPreForPreTraining,), {"__module__": "torch.distributed.fsdp"})
+    model.save_pretrained(tmp_path / "alone")
+    save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path / "with_tokenizer", 16)
+    for folder in ("alone", "with_tokenizer"):
+        is_stock = architecture == "bert" and name.startswith("FSDP") and folder == "with_tokenizer"
+        copied = {file.stem for file in (tmp_path / folder).glob("*.py")}
+        assert copied == (set() if is_stock else set(CODE))
+        config = transformers.AutoConfig.from_pretrained(tmp_path / folder)
+        if not is_stock:
+            assert {reference.split(".")[0] for reference in config.auto_map.values()} <= copied
+        loaded = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / folder)
+        torch.testing.assert_close(first_output(loaded), first_output(model), rtol=0, atol=1e-6)
+
+
+def test_a_missing_folder_and_a_class_for_its_name_are_named(architecture: str, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=re.escape(f"there is no folder {tmp_path}/none")):
+        load_model(f"{tmp_path}/none")
+    with pytest.raises(UserError, match="auto_class: is <class .*give a name, such as 'AutoModelForMaskedLM'"):
+        load_model(str(tmp_path), BertPreForMaskedLM)
 
 
 def test_segments_that_a_classifier_has_learned_are_kept(architecture: str, tmp_path: Path) -> None:

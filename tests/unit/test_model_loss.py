@@ -75,3 +75,20 @@ def test_a_negative_label_that_is_not_minus_100_is_refused(label: int, monkeypat
     logits = torch.randn(ROWS, CLASSES, requires_grad=True)
     with pytest.raises(IndexError, match=f"{label} is out of bounds"):
         cross_entropy(logits, torch.tensor([label] + [IGNORE_INDEX] * (ROWS - 1)), None)
+
+
+def test_a_second_derivative_is_refused_and_never_a_wrong_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_bertpre, "CACHED_LOGITS", 1)
+    logits, labels = torch.randn(ROWS, CLASSES, requires_grad=True), torch.arange(ROWS) % CLASSES
+    with pytest.raises(RuntimeError, match=r"no second derivative; call the model without labels"):
+        torch.autograd.grad(cross_entropy(logits * 2, labels, None), logits, create_graph=True)
+
+
+def test_torch_func_differentiates_the_loss_as_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_bertpre, "CACHED_LOGITS", 1)
+    logits, labels = torch.randn(4, 5), torch.arange(4)
+    for transform in (torch.func.grad, torch.func.hessian):
+        ours = transform(lambda given: cross_entropy(given, labels, None))(logits)
+        torch.testing.assert_close(
+            ours, transform(lambda given: torch.nn.functional.cross_entropy(given, labels))(logits)
+        )
