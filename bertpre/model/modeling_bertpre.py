@@ -268,14 +268,14 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
     # In fp16 the gradient would be rounded to 0 before it is multiplied by the loss's scale. torch.func needs torch's
-    # own operations.
+    # own operations. While compiling nothing more is asked: a program would be for some sizes alone.
     if (
-        logits.numel() > CACHED_LOGITS
+        not torch.compiler.is_compiling()
         and logits.device.type == "cpu"
         and logits.requires_grad
-        and logits.dtype != torch.float16
-        and not torch.compiler.is_compiling()
         and not torch._C._functorch.is_functorch_wrapped_tensor(logits)
+        and logits.dtype != torch.float16
+        and logits.numel() > CACHED_LOGITS
     ):
         return CachedCrossEntropy.apply(logits, labels, divide_loss(torch.ones(()), num_items))
     loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
