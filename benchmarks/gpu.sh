@@ -41,9 +41,9 @@ export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1 TOKENIZERS_
 if [ -n "${WHEELS:-}" ]; then
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$place/site" "$WHEELS"/*.whl || exit
     export PYTHONPATH="$PYTHONPATH:$place/site"
+    # A package that is missing shows now, and not in every part.
+    "$python" -c 'import bertpre.commands.pretrain, transformers.modeling_utils' || exit 2
 fi
-# A package that is missing shows now, and not in every part.
-"$python" -c 'import bertpre.commands.pretrain, bertpre.model' || exit 2
 
 parts=() smoke=()
 for argument in "$@"; do
