@@ -31,7 +31,7 @@ from bertpre.model.conversion import load_for_pretraining
 pytestmark = pytest.mark.parametrize("architecture", ["bert", "modern"])
 
 CODE = ("configuration_bertpre", "dropout_bertpre", "layers_bertpre", "modeling_bertpre", "rows_bertpre")
-VOCABULARY = 128  # of the smallest tokenizer
+VOCABULARY = 90
 
 
 def tiny_config(architecture: str, **fields: object) -> BertPreConfig:
