@@ -222,7 +222,7 @@ def kind_of(file: str, key: str) -> str:
     if content == BINARY:
         raise UserError(
             f"{path_key(key)}: {file} is neither text in UTF-8 nor a kind of file that is known by its ending: "
-            f"{', '.join(KNOWN_ENDINGS)}, optionally followed by {', '.join(COMPRESSIONS)}"
+            f"{', '.join(KNOWN_ENDINGS)}, all but .parquet optionally followed by {', '.join(COMPRESSIONS)}"
         )
     if content == WIKI_DUMP:
         raise UserError(

@@ -29,7 +29,7 @@ from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import MetricsLog, start_trackers
 from bertpre.training.trainer import Trainer
-from bertpre.training.watches import SpikeWatch
+from bertpre.training.watches import CausalWatch, SpikeWatch
 
 REMEDIES = Remedies(
     memory="lower training.phases.N.micro_batch_size (phases count from 0)",
@@ -167,7 +167,7 @@ def step_log(
     return StepLog(
         MetricsLog(folder / "metrics.jsonl", "pretrain", writes, trackers, shown),
         training.log_every,
-        [SpikeWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
+        [SpikeWatch(), CausalWatch(), PlateauWatch(context_free_loss, recipe.model.architecture)],
         Machine(
             flops,
             peak_flops(accelerator.device, dtype),

@@ -25,3 +25,17 @@ class SpikeWatch:
         return (
             f"the loss jumped from {median:.3f} to {loss:.3f} at step {step}; lower the learning rate if it stays there"
         )
+
+
+class CausalWatch:
+    """Says once, in a causal phase, that validations measure what only a later phase learns."""
+
+    def __init__(self) -> None:
+        self.has_said = False
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
+        """The message, with the first log line of the phase."""
+        if self.has_said or "clm_loss" not in metrics or "mlm_loss" in metrics:
+            return None
+        self.has_said = True
+        return "this phase predicts the next token: the MLM loss of a validation stays high until masked tokens follow"

@@ -7,7 +7,7 @@ import pytest
 
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.training.signals import StopRequest, exit_status
-from bertpre.training.watches import SpikeWatch
+from bertpre.training.watches import CausalWatch, SpikeWatch
 
 LEVEL = 6.128  # of IMDB
 
@@ -51,6 +51,14 @@ def test_another_objective_is_not_a_spike() -> None:
     masked = [{"loss": loss, "mlm_loss": loss} for loss in [6.0] * 12 + [7.0]]
     assert [watch(number, line) is None for number, line in enumerate(masked)] == [True] * 12 + [False]
     assert PlateauWatch(LEVEL, "bert")(50, causal[0]) is None
+
+
+def test_a_causal_phase_is_explained_once_and_masked_or_mixed_steps_are_not() -> None:
+    watch = CausalWatch()
+    assert watch(50, {"loss": 6.0, "mlm_loss": 6.0}) is None
+    assert watch(100, {"loss": 6.0, "mlm_loss": 6.1, "clm_loss": 5.9}) is None
+    assert "predicts the next token" in (watch(150, {"loss": 5.9, "clm_loss": 5.9}) or "")
+    assert watch(200, {"loss": 5.8, "clm_loss": 5.8}) is None
 
 
 def test_a_loss_that_falls_fast_at_the_start_is_not_a_spike() -> None:
