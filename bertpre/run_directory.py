@@ -271,6 +271,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object from a file; empty where there is no file. Raises UserError where it is damaged."""
     try:
-        return json.loads(file.read_text()) if file.exists() else {}
+        values = json.loads(file.read_text()) if file.exists() else {}
+        if not isinstance(values, dict):
+            raise ValueError("it holds no JSON object")
+        return values
     except ValueError as error:
         raise UserError(f"{file} is damaged ({first_line(error)}): restore it from a copy") from None

@@ -7,7 +7,7 @@ from torch import Tensor
 def attend(scores: Tensor, values: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The mean of the values, weighted by the softmax of each row of scores.
 
-    Scores (..., S, T) and values (..., T, D) give (..., S, D) and the weights (..., S, T). The mask broadcasts to the
+    Scores (..., S, T) and values (..., T, Dv) give (..., S, Dv) and the weights (..., S, T). The mask broadcasts to the
     scores; a row that may attend to nothing gets weights of zero, where softmax alone would give NaN.
     """
     if mask is not None:
@@ -28,7 +28,7 @@ def scaled_dot_product_attention(
 ) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(D)) V (Vaswani et al. 2017, equation 1).
 
-    Query (..., S, D), key (..., T, D) and value (..., T, E) give (..., S, E) and the weights (..., S, T). The model's
+    Query (..., S, D), key (..., T, D) and value (..., T, Dv) give (..., S, Dv) and the weights (..., S, T). The model's
     `eager_attention` computes the same.
     """
     return attend(query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5, value, mask)

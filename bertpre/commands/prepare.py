@@ -118,9 +118,13 @@ def refuse_impossible(recipe: Recipe) -> None:
         tokenizer = model_of(recipe.tokenizer.path, "tokenizer")
         refuse_unknown_model(tokenizer, "tokenizer.path")
         try:
-            load_tokenizer(tokenizer)
+            known = load_tokenizer(tokenizer)
         except UserError as error:
             raise UserError(f"tokenizer.path: {error}") from None
+        if recipe.training.init is not None:
+            from bertpre.pretraining.model import initial_model
+
+            initial_model(recipe, known)
 
 
 def read_share(shard: str) -> tuple[int, int]:

@@ -22,9 +22,17 @@ from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, flatten
 from bertpre.reporting.curves import of_stage, read_metrics
 from bertpre.reporting.report import validation_rows
-from bertpre.run_directory import data_folder, one_at_a_time, write_manifest, write_results
+from bertpre.run_directory import (
+    data_folder,
+    is_finished,
+    one_at_a_time,
+    read_manifest,
+    write_manifest,
+    write_results,
+)
 from bertpre.runtime import choose_dtype, manifest, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
+from bertpre.training.checkpoint import list_checkpoints, newest_whole
 from bertpre.training.sharding import gather_each
 from bertpre.training.trainer import Trainer
 
@@ -46,6 +54,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
     refuse_different_starts(lambda: start_of(recipe))
     folder, store = Path(recipe.output_dir), data_folder(recipe)
+    refuse_to_begin_again(folder)
     if not (folder / "tokenizer").is_dir():  # with data.path `prepare` copies it
         raise UserError(f"{folder}: no tokenizer; run `bertpre prepare` with this recipe first")
     tokenizer = load_tokenizer(folder / "tokenizer")
@@ -62,7 +71,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
 
     trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, after_step=after_each)
     if accelerator.is_main_process:
-        write_manifest(folder, "pretrain", manifest(accelerator.device, dtype, accelerator.num_processes))
+        record_start(folder, manifest(accelerator.device, dtype, accelerator.num_processes))
     on_gpu = accelerator.device.type == "cuda"  # a CPU's steps take longer than planning holds them up
     try:
         with trainer.log.output, data.planned_ahead() if on_gpu else nullcontext():
@@ -93,6 +102,30 @@ def start_of(recipe: Recipe) -> dict[str, Any]:
     return flatten(recipe.model_dump(include=sections)) | {
         "the data's checksum": file_checksum(store / "manifest.json")
     }
+
+
+def refuse_to_begin_again(folder: Path) -> None:
+    """Raise UserError where a pretraining has finished and no checkpoint of it is left to go on from."""
+    if is_finished(folder, "pretrain") and newest_whole(folder / "checkpoints") is None:
+        raise UserError(
+            f"{folder}: this pretraining has finished, and no checkpoint of it is left; to train again, give another "
+            f"folder with output_dir=FOLDER; to train its model further, add training.init={folder} "
+            f"tokenizer.path={folder} too"
+        )
+
+
+def record_start(folder: Path, facts: dict[str, Any]) -> None:
+    """Write what this training runs with; where it resumes, keep what it ran with before, and warn of differences."""
+    known = read_manifest(folder).get("pretrain")
+    if known and list_checkpoints(folder / "checkpoints"):
+        facts |= {"before": [*known.pop("before", []), known]}
+        old, new = (flatten({key: each[key] for key in ("versions", "commit", "hardware")}) for each in (known, facts))
+        if changed := [f"{key} ({old.get(key)} before, now {new[key]})" for key in new if new[key] != old.get(key)]:
+            logger.warning(
+                "this training began with another %s: it may round otherwise than an uninterrupted one",
+                ", ".join(changed),
+            )
+    write_manifest(folder, "pretrain", facts)
 
 
 def results_of(

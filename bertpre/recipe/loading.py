@@ -17,6 +17,8 @@ from bertpre.recipe.paths import follow_move, make_local_paths_absolute
 from bertpre.recipe.schema import Recipe, Section
 from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
 
+NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)  # what PyYAML raises, also for `!!int abc`
+
 TRACES = ("results.json", "manifest.json", "metrics.jsonl", "data.partial", "data/manifest.json")  # what stages leave
 Overrides = Sequence[str] | Mapping[str, Any]
 
@@ -107,11 +109,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping from a file."""
     try:
         values = read_yaml_text(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except (*NOT_YAML, OSError) as error:
         raise UserError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: a recipe must be a mapping of keys to values; see `bertpre show quickstart`")
-    return values
+    return unshared(values)
+
+
+def unshared(value: Any) -> Any:
+    """A copy in which nothing occurs twice: an override of what an alias repeats would change both places."""
+    if isinstance(value, dict):
+        return {key: unshared(each) for key, each in value.items()}
+    return [unshared(each) for each in value] if isinstance(value, list) else value
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
@@ -121,7 +130,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         raise UserError(f"override {override!r}: write key=value, e.g. training.max_steps=100")
     try:
         value = read_yaml_text(text)
-    except yaml.YAMLError:
+    except NOT_YAML:
         value = text
     is_quoted = text.lstrip()[:1] in ("'", '"')
     is_list = isinstance(value, list) and key == "finetune.label_column"  # the one key that takes a text or a list
@@ -136,23 +145,23 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     target: Any = values
     for place, part in enumerate(parents, start=1):
-        if isinstance(target, list) and part.isdigit():
+        if isinstance(target, list) and part.isdecimal():
             if int(part) >= len(target):
                 raise too_few(key, ".".join(parents[: place - 1]), target)
             target = target[int(part)]
         elif isinstance(target, dict):
             if target.get(part) is None:
-                target[part] = default_list(".".join(parents[:place])) if ([*parents, last][place]).isdigit() else {}
+                target[part] = default_list(".".join(parents[:place])) if ([*parents, last][place]).isdecimal() else {}
             target = target[part]
         else:
             raise UserError(f"{key}: {part!r} is not a section")
-    if isinstance(target, list) and last.isdigit() and int(last) < len(target):
+    if isinstance(target, list) and last.isdecimal() and int(last) < len(target):
         target[int(last)] = value
     elif isinstance(target, dict):
         target[last] = value
     else:
         section = ".".join(parents)
-        if isinstance(target, list) and last.isdigit():
+        if isinstance(target, list) and last.isdecimal():
             raise too_few(key, section, target)
         raise UserError(f"{key}: {section!r} is not a section; if it is a list, write {section}.0.{last}")
 

@@ -123,10 +123,11 @@ def write_checkpoint(place: Checkpoints, tensors: Tensors, state: dict[str, Any]
         sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        advice = "free some space and run the same command" if is_disk_full(error) else "run the same command again"
+        remedy = "free some space" if is_disk_full(error) else "mend that"
+        intact = "Earlier checkpoints are intact: " if list_checkpoints(folder) else ""
         raise UserError(
-            f"{folder}: the checkpoint of step {step} cannot be written: {error}. Earlier checkpoints are intact: "
-            f"{advice} to resume"
+            f"{folder}: the checkpoint of step {step} cannot be written: {error}. {intact}{remedy} and run the same "
+            "command to resume"
         ) from None
     place.checked[target] = stamps(target), True
     for old in outdated(place, target):
@@ -139,6 +140,14 @@ def remove(checkpoint: Path) -> None:
     with suppress(OSError):
         checkpoint.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def discard_first(folder: Path) -> None:
+    """Remove the checkpoint of step 0 and unfinished ones, and the folder where no other is left in it."""
+    for path in (folder / "step-00000000", *folder.glob(f"*{PARTIAL}")):
+        shutil.rmtree(path, ignore_errors=True)
+    if not any(folder.glob("step-*")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_files(partial: Path, tensors: Tensors, state: dict[str, Any]) -> None:

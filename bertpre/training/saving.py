@@ -1,6 +1,5 @@
 """When a training is saved, and what it resumes from."""
 
-import shutil
 import time
 from typing import Any
 
@@ -12,6 +11,7 @@ from bertpre.training.background import BackgroundWriter
 from bertpre.training.checkpoint import (
     Checkpoints,
     Memory,
+    discard_first,
     load_checkpoint,
     read_skipped,
     save_checkpoint,
@@ -73,10 +73,10 @@ class Saver:
     def discard(self) -> None:
         """Remove the checkpoints of a training that has taken no step, so that it may begin anew, also otherwise.
 
-        Call `finish_writing` first.
+        Damaged ones of a later step stay. Call `finish_writing` first.
         """
         if self.place is not None and self.step.accelerator.is_main_process:
-            shutil.rmtree(self.place.folder, ignore_errors=True)
+            discard_first(self.place.folder)
 
     def finish_writing(self) -> None:
         """Wait until the checkpoint that is being written, if any, is complete.

@@ -66,16 +66,19 @@ class MetricsLog:
         if not self.active or not self.file.exists():
             return
         kept = []
-        for line in self.file.read_text().splitlines():
+        for line in self.file.read_text(errors="replace").splitlines():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+                is_kept = row["stage"] != self.stage or row["step"] <= (
+                    evaluated if row["split"] == "validation" else step
+                )
+            except (ValueError, TypeError, KeyError):
                 continue
-            if row["stage"] != self.stage or row["step"] <= (evaluated if row["split"] == "validation" else step):
+            if is_kept:
                 kept.append(line)
         write_text(self.file, "".join(line + "\n" for line in kept))
         for tracker in self.trackers:
-            tracker.forget_after(step)
+            tracker.forget_after(max(step, evaluated))
 
     def write(self, split: str, step: int, metrics: dict[str, Any], progress: float) -> None:
         """Log one row for `split` (`train` or `validation`); values that are not numbers go to the file only."""
@@ -208,8 +211,8 @@ class WandbTracker:
 
 def run_id(file: Path) -> str:
     """The run's id on wandb, generated once and kept in the run directory."""
-    if not file.exists():
-        file.write_text(uuid.uuid4().hex[:8])
+    if not file.exists() or not file.read_text().strip():
+        write_text(file, uuid.uuid4().hex[:8])
     return file.read_text().strip()
 
 

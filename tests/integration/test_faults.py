@@ -19,7 +19,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.checkpoint import list_checkpoints
-from bertpre.training.trackers import WandbTracker, start_trackers
+from bertpre.training.trackers import MetricsLog, WandbTracker, run_id, start_trackers
 from bertpre.training.trainer import Trainer
 from tests.forked import run_forked
 from tests.helpers import (
@@ -304,6 +304,8 @@ def test_wandb_resumes_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     pretrain(recipe_of(tiny_run, target, "training.wandb_project=films"))
     runs = [path for path in (target / "wandb").iterdir() if path.name.startswith("offline-run-")]
     assert len(runs) == 2
+    (tmp_path / "emptied.id").touch()
+    assert len(run_id(tmp_path / "emptied.id")) == 8
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}
 
 
@@ -423,6 +425,32 @@ def test_tensorboard_has_the_points_of_one_training_once(tmp_path: Path) -> None
     assert steps_after(range(1, 8), known=-1) == [1, 2, 3, 4, 5, 6, 7]
     assert steps_after(range(4, 10), known=3) == [1, 2, 3, 4, 5, 6, 7, 8, 9]  # killed after step 7
     assert steps_after(range(1, 3), known=-1) == [1, 2]
+
+
+def test_tensorboard_keeps_the_evaluation_of_a_checkpoint_inside_a_line(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    training = load_recipe("quickstart", ["training.tensorboard=true"]).training
+
+    def log_of_steps(resumes: bool) -> MetricsLog:
+        return MetricsLog(
+            tmp_path / "metrics.jsonl",
+            "pretrain",
+            active=True,
+            trackers=start_trackers(tmp_path, "pretrain", training, {}, resumes=resumes),
+        )
+
+    with log_of_steps(resumes=False) as log:
+        for split, step in (("train", 14), ("validation", 20), ("train", 21)):
+            log.write(split, step, {"loss": 1.0}, 0.5)
+    with (tmp_path / "metrics.jsonl").open("a") as stream:
+        stream.write('12\n{"a": 1}\n')
+    with log_of_steps(resumes=True) as log:
+        log.forget_after(19, 20)  # a checkpoint of step 20, between two lines
+        log.write("train", 21, {"loss": 1.0}, 0.5)
+    events = reader.EventAccumulator(str(tmp_path / "tensorboard" / "pretrain")).Reload()
+    assert [event.step for event in events.Scalars("validation/loss")] == [20]
+    assert [event.step for event in events.Scalars("train/loss")] == [14, 21]
+    assert [row["step"] for row in read_metrics(tmp_path)] == [14, 20, 21]
 
 
 def test_tensorboard_gets_the_curves(tiny_run: Path, tmp_path: Path) -> None:

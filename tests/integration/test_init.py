@@ -72,6 +72,13 @@ def test_a_run_directory_may_replace_its_model_and_its_recipe(tiny_run: Path, tm
     assert all(before[name].equal(value) for name, value in model.state_dict().items() if name in before)
 
 
+def test_a_model_of_another_size_is_refused_before_anything_is_prepared(tiny_run: Path, tmp_path: Path) -> None:
+    keys = [f"output_dir={tmp_path / 'run'}", f"training.init={tiny_run}", f"tokenizer.path={tiny_run}"]
+    with pytest.raises(UserError, match="has other sizes: set model.num_hidden_layers=2"):
+        prepare(load_recipe(str(tiny_run), [*keys, "model.num_hidden_layers=3"]))
+    assert not list(tmp_path.rglob("data*"))
+
+
 def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tiny_run / "tokenizer")
     stock_model("bert", len(tokenizer)).save_pretrained(tmp_path / "stock")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -197,6 +198,37 @@ def test_a_damaged_newest_checkpoint_costs_only_steps(
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
     assert file.read_bytes() == (tiny_run / "checkpoints" / "step-00000010" / "model.safetensors").read_bytes()
     assert without_times(target) == without_times(tiny_run)
+
+
+def test_a_finished_run_without_checkpoints_is_not_trained_again(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    shutil.rmtree(target / "checkpoints")
+    before = tree_hash(target)
+    assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}") == 2
+    assert (
+        "has finished, and no checkpoint of it is left; to train again, give another folder" in capsys.readouterr().err
+    )
+    assert tree_hash(target) == before
+
+
+def test_a_training_that_resumes_elsewhere_says_so_and_keeps_what_it_ran_with(
+    tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    recipe = load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={target}"])
+    with pytest.raises(SystemExit):
+        pretrain(recipe, at_step(8, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    file = target / "manifest.json"
+    stages = json.loads(file.read_text())
+    stages["pretrain"]["hardware"]["processes"] = 2
+    file.write_text(json.dumps(stages))
+    pretrain(recipe)
+    assert "began with another hardware.processes (2 before, now 1)" in caplog.text
+    facts = json.loads(file.read_text())["pretrain"]
+    assert [each["hardware"]["processes"] for each in (*facts["before"], facts)] == [2, 1]
+    assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
 def test_a_run_killed_between_its_data_and_its_results_resumes(tiny_run: Path, tmp_path: Path) -> None:

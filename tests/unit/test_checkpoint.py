@@ -16,6 +16,7 @@ from bertpre.training import checkpoint
 from bertpre.training.checkpoint import (
     FILES,
     Checkpoints,
+    discard_first,
     list_checkpoints,
     load_checkpoint,
     read_state,
@@ -243,6 +244,25 @@ def test_a_save_that_fails_half_way_leaves_the_older_ones(tmp_path: Path, monkey
     assert load_checkpoint(tmp_path, *trained(0))["step"] == 1
     save(tmp_path, 2, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+
+
+def test_a_place_that_is_no_folder_is_not_called_full_of_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file")
+    with pytest.raises(UserError, match="step 1 cannot be written") as raised:
+        save(tmp_path / "checkpoints", 1)
+    assert "intact" not in str(raised.value)
+    assert "mend that and run the same command" in str(raised.value)
+
+
+def test_beginning_anew_removes_the_first_step_and_no_later_one(tmp_path: Path) -> None:
+    save(tmp_path / "run", 0)
+    discard_first(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    for step in (0, 7):
+        save(tmp_path / "run", step)
+    (tmp_path / "run" / "step-00000007" / FILES[0]).write_bytes(b"damaged")
+    discard_first(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step-00000007"]
 
 
 def test_weights_are_saved_in_fp32_and_the_tied_one_once(tmp_path: Path) -> None:

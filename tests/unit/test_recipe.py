@@ -263,6 +263,26 @@ def test_a_merge_key_brings_what_is_not_given(tmp_path: Path) -> None:
     assert (recipe.required_finetune.path, recipe.required_finetune.limit) == ("y", 5)
 
 
+def test_an_override_of_what_an_alias_repeats_changes_one_place(tmp_path: Path) -> None:
+    phases = "phases: [&a {share: 0.5, max_length: 32}, *a]"
+    text = MINIMAL.replace("max_steps: 5", f"max_steps: 5, {phases}")
+    recipe = load(tmp_path, text, "training.phases.0.max_length=64")
+    assert [phase.max_length for phase in recipe.training.phases] == [64, 32]
+
+
+@pytest.mark.parametrize("value", ["!!int abc", "!!float x", "!!bool maybe", "!!timestamp soon"])
+def test_a_value_that_is_not_of_its_tag_is_a_message(value: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="recipe.yaml: cannot be read as YAML"):
+        load(tmp_path, f"{MINIMAL}seed: {value}\n")
+    with pytest.raises(UserError, match="seed"):
+        load(tmp_path, MINIMAL, f"seed={value}")
+
+
+def test_a_raised_number_is_no_place_in_a_list(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="training.phases"):
+        load(tmp_path, MINIMAL, "training.phases.².max_length=16")
+
+
 def test_what_is_merged_may_itself_be_merged() -> None:
     text = "b: &b {a: 1}\nx: {mid: &m {<<: *b, a: 2}}\ny: {<<: *m, d: 3}\n"
     assert read_yaml_text(text) == yaml.safe_load(text)
