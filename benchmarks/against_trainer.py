@@ -154,6 +154,7 @@ def main(imdb: str, minutes: float) -> None:
         for name, sizes in VARIANTS.items():
             recipe = ["imdb-mini-cpu", f"output_dir={runs[name]}", f"corpus.path={imdb}", "finetune=null", *sizes]
             recipe += [f"model.architecture={name}", f"training.budget={minutes}m", "training.eval_pairs=256"]
+            recipe += ["training.phases=[{max_length: 128}]"]  # no causal phase, as in the published figures
             bertpre("prepare", *recipe)
             bertpre("pretrain", *recipe)
             bertpre("export", runs[name], "--to", "bert" if name == "bert" else "modernbert")

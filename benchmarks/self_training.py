@@ -1,11 +1,12 @@
-"""What a second round of pseudo-labels gains: those of the first round's classifier, averaged with NB-SVM's.
+"""What rounds of pseudo-labels from the network itself gain, after NB-SVM's or without any other model.
 
-python benchmarks/second_round.py RUN OUT [SEED]
+python benchmarks/self_training.py RUN OUT nb-svm|labels [ROUNDS] [SEED]     (default: 2 rounds, seed 0)
 
 RUN is a pretrained run of imdb-mini-cpu. 15 % of its labelled texts are for validation. The first round is the recipe's
-fine-tuning; its classifier then reads the unlabelled texts at `finetune.max_length`, and the second round trains the
-pretrained model afresh on the mean of these probabilities and NB-SVM's. Prints one JSON line of accuracies and losses
-on the validation part; OUT, a folder, gets the probabilities and the classifiers.
+fine-tuning (nb-svm), or that of the labelled texts alone (labels). Its classifier then reads the unlabelled texts at
+`finetune.max_length`. Each further round trains the pretrained model afresh on the mean of the probabilities of all
+rounds before it, and of NB-SVM where that came first. Prints JSON lines of accuracies and losses on the validation
+part, the last one complete; OUT, a folder, gets the probabilities and the classifiers.
 """
 
 import json
@@ -34,32 +35,34 @@ def measured(classifier: Classifier, labelled: Labelled, file: Path) -> dict[str
     return {"accuracy": float((outputs.argmax(-1) == labels).mean()), "loss": float(-np.log(right).mean())}
 
 
-def main(run: str, out: Path, seed: int) -> None:
-    """Two rounds."""
+def main(run: str, out: Path, teacher: str, rounds: int, seed: int) -> None:
+    """All rounds."""
     recipe, accelerator = load_recipe(f"{run}/recipe.yaml", [*KEYS, f"output_dir={run}"]), start_accelerator()
     keep_freed_memory()
-    labelled = Labelled(recipe)
-    found: dict[str, Any] = {"benchmark": "second_round", "seed": seed}
+    labelled, answers = Labelled(recipe), []
+    found: dict[str, Any] = {"benchmark": "self_training", "teacher": teacher, "seed": seed}
     own = recipe.model_copy(update={"output_dir": str(out)})
-    for number in (1, 2):
+    for number in range(1, rounds + 1):
         start, folder = time.perf_counter(), out / f"round-{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        parts = labelled.parts
-        tuning = FineTuning(own, run, accelerator, parts.training, parts.validation, labelled.unlabelled, folder)
+        if answers:
+            np.save(folder / "pseudo_labels.npy", np.mean(answers, axis=0).astype(np.float32))
+        parts, further = labelled.parts, labelled.unlabelled if answers or teacher == "nb-svm" else None
+        tuning = FineTuning(own, run, accelerator, parts.training, parts.validation, further, folder)
         classifier, _ = tuning.fit(seed, f"round {number}")
+        if number == 1 and teacher == "nb-svm":
+            answers.append(np.load(folder / "pseudo_labels.npy"))
         found[f"round {number}"] = measured(classifier, labelled, out / f"validation-{number}.npy")
         found[f"round {number}"]["seconds"] = round(time.perf_counter() - start)
         print(json.dumps(found), flush=True)
         classifier.model.save_pretrained(folder / "classifier")
-        if number == 1:
+        if number < rounds:
             start = time.perf_counter()
-            _, outputs = classifier.apply(labelled.unlabelled)
-            found["labelling seconds"] = round(time.perf_counter() - start)
-            mean = (outputs + np.load(folder / "pseudo_labels.npy")) / 2
-            (out / "round-2").mkdir(exist_ok=True)
-            np.save(out / "round-2" / "pseudo_labels.npy", mean.astype(np.float32))
+            answers.append(classifier.apply(labelled.unlabelled)[1])
+            found[f"round {number}"]["labelling seconds"] = round(time.perf_counter() - start)
     print(json.dumps(found | {"hardware": hardware()}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    rounds, seed = [*sys.argv[4:], *["2", "0"][len(sys.argv) - 4 :]]
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(rounds), int(seed))
