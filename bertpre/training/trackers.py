@@ -69,9 +69,8 @@ class MetricsLog:
         for line in self.file.read_text(errors="replace").splitlines():
             try:
                 row = json.loads(line)
-                is_kept = row["stage"] != self.stage or row["step"] <= (
-                    evaluated if row["split"] == "validation" else step
-                )
+                last = evaluated if row["split"] == "validation" else step
+                is_kept = row["stage"] != self.stage or row["step"] <= last
             except (ValueError, TypeError, KeyError):
                 continue
             if is_kept:
