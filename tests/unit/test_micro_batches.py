@@ -21,6 +21,7 @@ from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.recipe import Finetune, load_recipe
+from bertpre.run_directory import drop_results
 from bertpre.training.checkpoint import list_checkpoints, read_state, state_checksum
 from bertpre.training.micro_batches import restore_sizes, sizes_of, sizes_to_try
 from bertpre.training.step import Arithmetic, TrainingStep
@@ -228,6 +229,7 @@ def test_pretraining_and_fine_tuning_with_sizes_that_were_tried_give_the_same_lo
     assert sizes == [[4]] * 8  # a quarter of 16: nine rows have no room
     sizes.clear()
     shutil.rmtree(target / "checkpoints")
+    drop_results(target, "pretrain")
     pretrain(recipe, after_step)
     assert sizes == [[4, 4]] * 10
     for stage in ("pretrain", "finetune"):
