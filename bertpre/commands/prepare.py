@@ -121,7 +121,7 @@ def refuse_impossible(recipe: Recipe) -> None:
             known = load_tokenizer(tokenizer)
         except UserError as error:
             raise UserError(f"tokenizer.path: {error}") from None
-        if recipe.training.init is not None:
+        if recipe.training.init is not None and not is_finished(Path(recipe.output_dir), "pretrain"):
             from bertpre.pretraining.model import initial_model
 
             initial_model(recipe, known)

@@ -8,11 +8,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForPreTraining, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
-from bertpre.commands.prepare import prepare
+from bertpre.commands.prepare import prepare, refuse_impossible
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
+from bertpre.run_directory import write_results
 from tests.helpers import run_here
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -77,6 +78,12 @@ def test_a_model_of_another_size_is_refused_before_anything_is_prepared(tiny_run
     with pytest.raises(UserError, match="has other sizes: set model.num_hidden_layers=2"):
         prepare(load_recipe(str(tiny_run), [*keys, "model.num_hidden_layers=3"]))
     assert not list(tmp_path.rglob("data*"))
+
+
+def test_a_finished_run_needs_the_model_that_it_started_from_no_more(tiny_run: Path, tmp_path: Path) -> None:
+    write_results(tmp_path, "pretrain", {})
+    keys = [f"output_dir={tmp_path}", f"training.init={tmp_path / 'removed'}", f"tokenizer.path={tiny_run}"]
+    refuse_impossible(load_recipe(str(tiny_run), keys))
 
 
 def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> None:
