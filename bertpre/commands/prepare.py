@@ -11,15 +11,28 @@ import numpy as np
 from bertpre.console import console, duration, is_one_of_several
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
-from bertpre.data.corpus import TextSource
+from bertpre.data.corpus import TextSource, held_out_place
+from bertpre.data.local_files import local_files
 from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer, maskable_ids, tokenizer_fingerprint
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, locked, refuse_unknown_model, save_tokenizer
 from bertpre.recipe import Recipe, Source, flatten
-from bertpre.run_directory import claim, data_folder, is_finished, model_of, refuse_unknown_starts, write_results
+from bertpre.run_directory import (
+    claim,
+    data_folder,
+    is_finished,
+    model_of,
+    read_results,
+    refuse_unknown_starts,
+    write_results,
+)
 
+CHANGED_CORPUS = (
+    "the corpus has other files than when this run was prepared, and the run trains on the texts as they were; to "
+    "prepare it again, give another folder with output_dir=FOLDER"
+)
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
     "clean": "this share is cleaned; when all shares are, run bertpre prepare RECIPE --merge",
@@ -51,7 +64,8 @@ def prepare(
     data_folder(recipe)  # a mistake in data.path shows before anything is written
     folder = claim(recipe)
     if is_finished(folder, "prepare"):
-        raise UserError(f"{folder}/data exists: this run is prepared; continue with `bertpre run`")
+        changed = f"; {CHANGED_CORPUS}" if corpus_has_changed(recipe, folder) else ""
+        raise UserError(f"{folder}/data exists: this run is prepared; continue with `bertpre run`{changed}")
     step = None
     if recipe.data.path is None:
         builder = store_builder(recipe, folder, part_characters)
@@ -71,6 +85,7 @@ def prepare(
     refuse_unknown_text(data, maskable_ids(tokenizer))
     metrics |= audit_frequencies(read_token_counts(data), tokenizer, recipe.training.mask_split)
     metrics |= {"data_sha256": file_checksum(data / "manifest.json")}  # the manifest has the checksums of all files
+    metrics |= corpus_size(recipe) if recipe.data.path is None else {}
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
     console.erase()
@@ -78,6 +93,22 @@ def prepare(
     for line in audit_lines(metrics):
         (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics
+
+
+def corpus_size(recipe: Recipe) -> dict[str, int]:
+    """The number of local files of the corpus, and their bytes; empty where the corpus is not on this machine."""
+    if recipe.corpus is None:
+        return {}
+    held_out = held_out_place(recipe.corpus.held_out, recipe.corpus.path)[0] if recipe.corpus.held_out else None
+    paths = {recipe.corpus.path, *(source.path for source in recipe.corpus.more), held_out}
+    sizes = [file.stat().st_size for path in paths if path for file in local_files(path)]
+    return {"corpus_files": len(sizes), "corpus_bytes": sum(sizes)} if sizes else {}
+
+
+def corpus_has_changed(recipe: Recipe, folder: Path) -> bool:
+    """Whether the corpus has other files than when the run in `folder` was prepared; not where they are gone."""
+    now, before = corpus_size(recipe), read_results(folder)["prepare"]
+    return any(value != before.get(key, value) for key, value in now.items())
 
 
 def refuse_unknown_text(data: Path, maskable: np.ndarray) -> None:

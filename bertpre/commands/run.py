@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertpre.commands.evaluate import CHANGED, evaluate
 from bertpre.commands.finetune import finetune
-from bertpre.commands.prepare import prepare
+from bertpre.commands.prepare import CHANGED_CORPUS, corpus_has_changed, prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.commands.push import push_result
 from bertpre.console import console
@@ -35,6 +35,8 @@ def run(recipe: Recipe) -> Path:
             continue
         if is_finished(folder, name):
             console.say(f"{name}: already finished, skipped")
+            if name == "prepare" and corpus_has_changed(recipe, folder):
+                print(f"warning: {CHANGED_CORPUS}")
         else:
             stage(recipe, **({"labelled": labelled} if name in ON_LABELS else {}))
     write_report(folder, recipe)

@@ -157,6 +157,13 @@ def others_in(key: str, kinds: Sequence[str]) -> str:
     return ", and name the others in corpus.more" if path_key(key) == "corpus.path" and len(kinds) > 1 else ""
 
 
+def local_files(path: str) -> list[Path]:
+    """The files that a source may read, if it is local: a file, those of a pattern, or all of a folder."""
+    found = [Path(name) for name in [path, *glob.glob(path, recursive=True)]]
+    inside = [file for place in found if place.is_dir() for file in place.rglob("*")]
+    return sorted({file for file in found + inside if file.is_file()})
+
+
 def lists_files(readme: Path) -> bool:
     """Whether the metadata at the head of a README.md say which files belong to which split."""
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""

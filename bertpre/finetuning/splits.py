@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.console import log_once
-from bertpre.data.local_files import files_by_split
+from bertpre.data.local_files import files_by_split, local_files
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,
@@ -94,9 +94,7 @@ def label_files(recipe: Recipe) -> list[Path]:
     settings = recipe.required_finetune
     further = settings.unlabelled.path if settings.unlabelled else None
     paths = [settings.path, settings.validation_path, further, recipe.evaluate.path]
-    found = [Path(name) for path in paths if path for name in glob.glob(path, recursive=True)]
-    inside = [file for place in found if place.is_dir() for file in place.rglob("*")]
-    return [file for file in found + inside if file.is_file()]
+    return [file for path in paths if path for file in local_files(path)]
 
 
 def mention_unused_splits(settings: Finetune) -> None:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import bertpre.commands.prepare
+from bertpre.commands.run import run
 from bertpre.data import sample
 from bertpre.data.corpus import read_documents
 from bertpre.data.store import open_shards
@@ -252,3 +253,24 @@ def test_near_duplicates_are_dropped_by_choice(prepare: Prepare, tmp_path: Path)
     assert dropped["duplicate"] == 5
     assert 25 <= dropped["near-duplicate"] <= 30
     assert not list(run.glob("data/*bands*"))
+
+
+def test_a_corpus_that_changed_after_it_was_prepared_is_mentioned(
+    tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [text for text, _ in zip(read_documents("sample"), range(60), strict=False)]
+    corpus, more = write_documents(tmp_path / "a.jsonl", texts[:40]), write_documents(tmp_path / "b.jsonl", texts[40:])
+    own = ["output_dir=" + str(tmp_path / "run"), f"corpus.path={corpus}", f"corpus.more=[{{path: {more}}}]"]
+    recipe = load_recipe(str(tiny_recipe), [*own, "corpus.split=train", "corpus.limit=null", "finetune=null"])
+    bertpre.commands.prepare.prepare(recipe)
+    size = corpus.stat().st_size + more.stat().st_size
+    assert prepared(tmp_path / "run").items() >= {"corpus_files": 2, "corpus_bytes": size}.items()
+    write_documents(more, texts[41:])
+    with pytest.raises(UserError, match="other files than when this run was prepared"):
+        bertpre.commands.prepare.prepare(recipe)
+    run(recipe)
+    assert capsys.readouterr().out.count("other files than when this run was prepared") == 1
+    more.unlink()  # a corpus that is gone is none that has changed
+    corpus.unlink()
+    with pytest.raises(UserError, match="continue with `bertpre run`$"):
+        bertpre.commands.prepare.prepare(recipe)
