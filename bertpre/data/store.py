@@ -111,10 +111,13 @@ def tidy_store(folder: Path) -> None:
 def read_store_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a finished store."""
     try:
-        return json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if "shards" not in manifest:
+            raise ValueError("it lists no shards")
+        return manifest
     except FileNotFoundError:
         raise UserError(f"{folder}: no prepared data; run `bertpre prepare` with this recipe first") from None
-    except json.JSONDecodeError:
+    except (ValueError, TypeError):
         raise UserError(
             f"{folder}/manifest.json is damaged; move {folder} away and run `bertpre prepare` again"
         ) from None

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -238,7 +238,8 @@ def load_checkpoint(
     """Restore the newest checkpoint that is whole; returns its state, or None where there is none.
 
     The first process of a group chooses, the others restore the same one. A damaged checkpoint is reported and stays
-    where it is. Raises UserError, on every process, where one of them cannot read what the first one can.
+    where it is. Raises UserError for a checkpoint of another model, and, on every process, where one of them cannot
+    read what the first one can.
     """
     chosen = from_first(lambda: newest_whole(folder), group)
     if chosen is None:
@@ -246,6 +247,11 @@ def load_checkpoint(
     path, state = folder / chosen[0], chosen[1]
     is_checked = group is None or torch.distributed.get_rank(group) == 0
     tensors = together(lambda: read_tensors(path, state, is_checked), group)
+    if sizes_of(tensors[FILES[0]].items()) != sizes_of(model.named_parameters()):
+        raise UserError(
+            f"{path}: this checkpoint is of a model of another size or kind, so of another training; move it away and "
+            "run the same command again"
+        )
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.copy_(shard_like(tensors[FILES[0]][name], value))
@@ -253,6 +259,11 @@ def load_checkpoint(
     if memory is not None:
         memory.load(state["memory"], tensors[MEMORY])
     return state
+
+
+def sizes_of(weights: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Size]:
+    """The shapes of weights by name."""
+    return {name: value.shape for name, value in weights}
 
 
 def newest_whole(folder: Path) -> tuple[str, dict[str, Any]] | None:

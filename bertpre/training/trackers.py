@@ -186,7 +186,13 @@ class WandbTracker:
             reason = first_line(error)
             logger.warning("wandb cannot be reached (%s): this run is logged offline in %s", reason, folder / "wandb")
             wandb.teardown()  # it still holds the run
-            self.run = wandb.init(**settings | {"mode": "offline"})
+            try:
+                self.run = wandb.init(**settings | {"mode": "offline"})
+            except Exception as again:
+                raise UserError(
+                    f"training.wandb_project: wandb cannot log offline either ({first_line(again)}); set "
+                    "WANDB_MODE=disabled to train without it"
+                ) from None
 
     def forget_after(self, step: int) -> None:
         """Nothing: wandb keeps what it has, and takes no step twice."""

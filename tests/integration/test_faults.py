@@ -387,6 +387,18 @@ def test_wandb_mode_may_be_empty_and_a_wrong_one_is_named(tmp_path: Path, monkey
     wandb.teardown()
 
 
+def test_wandb_that_cannot_log_offline_either_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    def fail(**settings: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(wandb, "init", fail)
+    with pytest.raises(UserError, match=r"cannot log offline either \(the disk is full\); set WANDB_MODE=disabled"):
+        WandbTracker("films", tmp_path, "pretrain", {})
+
+
 @pytest.mark.slow  # wandb tries for half a minute
 def test_wandb_that_cannot_be_reached_costs_no_training(tiny_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_run, tmp_path / "run", "prepare")

@@ -288,3 +288,11 @@ def test_what_a_kill_has_left_is_removed_by_the_next_save(tmp_path: Path, monkey
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000006"]
     save(tmp_path, 7, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000007"]
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, 3)
+    other, optimizers = trained(1)
+    other.head.bias = nn.Parameter(torch.zeros(7))
+    with pytest.raises(UserError, match=r"step-00000003: this checkpoint is of a model of another size"):
+        load_checkpoint(tmp_path, other, optimizers)

@@ -141,9 +141,10 @@ def test_a_store_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
         open_shards(write(tmp_path), "train", tokenizer_hash="xyz")
 
 
-def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "{}", "7"])
+def test_a_damaged_manifest_is_reported(tmp_path: Path, content: str) -> None:
     store = write(tmp_path)
-    (store / "manifest.json").write_text("{")
+    (store / "manifest.json").write_text(content)
     with pytest.raises(UserError, match="manifest.json is damaged"):
         read_store_manifest(store)
 
