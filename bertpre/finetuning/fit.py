@@ -7,17 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from bertpre.console import console
+from bertpre.console import console, duration
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_start
-from bertpre.finetuning.pseudo_labels import TEACHERS, encode_with_pseudo_labels
+from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels
 from bertpre.finetuning.task import TaskModel, TaskObjective, build_task, last_layer
 from bertpre.recipe import Finetune, Recipe
 from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, is_worth_compiling
@@ -63,18 +62,13 @@ class FineTuning:
     checkpoints: Path | None = None  # a folder
     after_step: Callable[[Trainer], None] | None = None  # called after each step
     encoded: EncodedExamples | None = field(default=None, init=False)  # what is trained on; made for the first seed
-    from_network: np.ndarray | None = field(default=None, init=False)  # (N, C), of the unlabelled texts; made likewise
 
     def fit(self, seed: int, stage: str, trackers: list[Tracker] | None = None) -> tuple[Classifier, dict[str, Any]]:
         """Train one classifier; returns it and its metrics for `results.json`. `stage` is its name in metrics.jsonl."""
         file, is_main = Path(self.recipe.output_dir) / "metrics.jsonl", self.accelerator.is_main_process
-        start, settings = time.perf_counter(), self.recipe.required_finetune
-        if self.encoded is None and self.unlabelled is not None and self.needs_network():
-            self.from_network = self.label_by_network(self.unlabelled, f"{stage} teacher")
-        labelling = time.perf_counter() - start
+        settings = self.recipe.required_finetune
         with MetricsLog(file, stage, is_main, trackers, shown_metrics(settings)) as log:  # loading may raise too
-            classifier, metrics = self.fit_logged(seed, log)
-        return classifier, metrics | {"seconds": labelling + metrics["seconds"]}
+            return self.fit_logged(seed, log)
 
     def fit_logged(self, seed: int, log: MetricsLog) -> tuple[Classifier, dict[str, Any]]:
         """The same as `fit`, with an open log."""
@@ -121,38 +115,17 @@ class FineTuning:
         if self.unlabelled is None:
             self.encoded = encode_examples(tokenizer, self.training, settings.max_length, settings.truncation)
         else:
-            are_kept = self.has_pseudo_labels()
-            self.encoded = encode_with_pseudo_labels(
-                settings, tokenizer, self.training, self.unlabelled, self.label_file, self.from_network
-            )
-            teacher = TEACHERS[settings.unlabelled.teacher] if settings.unlabelled else ""
-            when = " before the interruption" if are_kept else ""
-            console.say(f"finetune: {teacher} labelled {len(self.unlabelled):,} texts{when}")
-        if self.from_network is None and (share := self.encoded.num_cut / len(self.training)):
+            start, count = time.perf_counter(), len(self.unlabelled)
+            file = self.checkpoints / "pseudo_labels.npy" if self.checkpoints is not None else None
+            are_kept = file is not None and file.exists()
+            self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled, file)
+            time_taken = duration(time.perf_counter() - start)
+            how = "before" if are_kept else f"in {time_taken}"
+            console.say(f"finetune: NB-SVM labelled {count:,} texts {how}")
+        if share := self.encoded.num_cut / len(self.training):
             kept = f"finetune.max_length={settings.max_length} tokens (truncation: {settings.truncation})"
             console.say(f"finetune: {max(share, 0.01):.0%} of the labelled texts are cut to {kept}")
         return self.encoded
-
-    @property
-    def label_file(self) -> Path | None:
-        """Where the pseudo-labels are kept until all seeds are finished."""
-        return None if self.checkpoints is None else self.checkpoints / "pseudo_labels.npy"
-
-    def has_pseudo_labels(self) -> bool:
-        """Whether the pseudo-labels were made before an interruption."""
-        return self.label_file is not None and self.label_file.exists()
-
-    def needs_network(self) -> bool:
-        """Whether the network itself is still to label the unlabelled texts."""
-        wanted = self.recipe.required_finetune.unlabelled
-        return wanted is not None and wanted.teacher != "nb-svm" and not self.has_pseudo_labels()
-
-    def label_by_network(self, unlabelled: Examples, stage: str) -> np.ndarray:
-        """The probabilities (N, C) that a classifier trained on the labelled texts alone gives the unlabelled ones."""
-        checkpoints = None if self.checkpoints is None else self.checkpoints / "teacher"
-        teacher = replace(self, unlabelled=None, checkpoints=checkpoints)
-        classifier, _ = teacher.fit(self.recipe.seed, stage)
-        return classifier.apply(unlabelled)[1]
 
 
 def shown_metrics(settings: Finetune) -> dict[str, str]:

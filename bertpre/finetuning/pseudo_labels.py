@@ -1,4 +1,4 @@
-"""Texts without labels: NB-SVM, the network itself or both learn from the labelled texts and label the others."""
+"""Texts without labels: NB-SVM learns from the labelled texts and labels the others for the network."""
 
 import io
 from collections.abc import Callable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from bertpre.recipe import Finetune
 
-TEACHERS = {"nb-svm": "NB-SVM", "network": "the network itself", "both": "NB-SVM and the network itself"}
 LONGEST = 3  # tokens in an n-gram
 UNCUT = 10**9  # tokens: longer than any text
 SLICE = 4096  # texts whose features are in memory at once
@@ -53,17 +52,13 @@ def encode_with_pseudo_labels(
     training: Examples,
     unlabelled: Examples,
     file: Path | None = None,
-    from_network: np.ndarray | None = None,
 ) -> EncodedExamples:
     """The unlabelled examples with pseudo-labels, followed by the training examples, as the network reads them.
 
     All labels become probabilities (N, C): Hinton et al. 2015 train on a model's probabilities, Lee 2013 on
-    pseudo-labels. They are NB-SVM's, which reads whole texts and needs few labelled examples, those of the teacher
-    `network`, `from_network` (N, C), or the mean of both. `file` keeps the pseudo-labels, and gives them where it
-    exists; it belongs to these examples.
+    pseudo-labels. NB-SVM reads whole texts; it needs few labelled examples. `file` keeps the pseudo-labels, and gives
+    them where it exists; it belongs to these examples.
     """
-    wanted = settings.unlabelled
-    assert wanted is not None  # without this section there are no such texts
 
     def encoder(examples: Examples) -> Callable[[int], EncodedExamples]:
         tokens = tokenize(tokenizer, examples)
@@ -73,17 +68,15 @@ def encode_with_pseudo_labels(
     if file is not None and file.exists():
         pseudo_labels = np.load(file)
     else:
-        answers = [] if from_network is None else [from_network]
-        if wanted.teacher != "network":
-            predict = fit_on_tokens(labelled(UNCUT).ids, training.labels, len(training.classes))
-            answers.append(predict(others(UNCUT).ids))
-        pseudo_labels = np.mean(answers, axis=0).astype(np.float32)
+        predict = fit_on_tokens(labelled(UNCUT).ids, training.labels, len(training.classes))
+        pseudo_labels = predict(others(UNCUT).ids).astype(np.float32)
         if file is not None:
             content = io.BytesIO()
             np.save(content, pseudo_labels)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(file, content.getvalue())
-    own, further = labelled(settings.max_length), others(wanted.max_length or settings.max_length)
+    assert settings.unlabelled is not None  # without this section there are no such texts
+    own, further = labelled(settings.max_length), others(settings.unlabelled.max_length or settings.max_length)
     return EncodedExamples(
         further.ids + own.ids,
         None if own.segments is None or further.segments is None else further.segments + own.segments,

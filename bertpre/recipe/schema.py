@@ -305,7 +305,7 @@ METRICS = {  # the first one selects the best epoch where the recipe does not sa
 
 
 class Unlabelled(Section):
-    """Unlabelled texts, which a teacher trained on the labelled ones labels for the network."""
+    """Unlabelled texts, which an NB-SVM fitted on the labelled ones labels for the network."""
 
     path: str | None = None
     """As finetune.path. null: finetune.path itself."""
@@ -317,8 +317,6 @@ class Unlabelled(Section):
     """Texts to leave out: a split of finetune.path, e.g. test, or a file such as ./test.csv."""
     max_length: Length | None = None
     """Maximum number of tokens per text. null: finetune.max_length."""
-    teacher: Literal["nb-svm", "network", "both"] = "nb-svm"
-    """What labels them: NB-SVM, this network trained on the labelled texts alone, or the mean of both."""
 
 
 class Finetune(Section):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bertpre.console import duration
-from bertpre.finetuning.pseudo_labels import TEACHERS
 from bertpre.recipe import Recipe, to_yaml
 from bertpre.recipe.paths import NAMES, paths_in
 from bertpre.recipe.yaml_core import write_yaml
@@ -206,8 +205,7 @@ def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
         if more := tuning.unlabelled:
             own = tuning.name if more.path in (None, tuning.path) else None  # of finetune.path alone
             where = dataset(more.path or tuning.path, own, more.split)
-            teacher = f"{TEACHERS[more.teacher]}, trained on the labelled texts"
-            lines.append(f"- Texts pseudo-labelled by {teacher}: {where}.")
+            lines.append(f"- Texts pseudo-labelled by NB-SVM, itself trained on the labelled texts: {where}.")
     if reads_words and is_classifier(results):
         lines.append("- Unicode was brought into its form NFC; give the model such words.")
     else:

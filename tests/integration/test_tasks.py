@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -14,16 +13,11 @@ from pyarrow.parquet import read_table
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from bertpre.commands.finetune import finetune
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.finetuning.encoding import encode_examples
-from bertpre.finetuning.loading import load_classifier
-from bertpre.finetuning.pseudo_labels import fit_on_tokens
-from bertpre.finetuning.splits import Labelled, read_parts, read_test
+from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.model.export import export_run
 from bertpre.recipe import load_recipe
 from bertpre.reporting.model_card import model_card
-from bertpre.training.trainer import Trainer
 from tests.helpers import read_metrics, run_here
 from tests.unit.test_examples import write_rows
 
@@ -333,51 +327,6 @@ def test_several_seeds_are_reported_with_their_spread(
     assert run_here("finetune", recipe, "finetune.epochs=2") == 0
     assert "is finished" not in capsys.readouterr().out
     assert list(json.loads((run / "results.json").read_text())) == ["finetune"]
-
-
-class Stopped(Exception):
-    """Ends a fine-tuning as a fault would."""
-
-
-@pytest.mark.parametrize("teacher", ["network", "both"])
-def test_the_network_itself_labels_the_unlabelled_texts(
-    data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], teacher: str
-) -> None:
-    """The teacher is the classifier of the labelled texts alone; it resumes, and its labels are kept."""
-    more = write_rows(tmp_path / "more.jsonl", [{"text": f"{row['text']} again"} for row in rows_of(8)])
-    settings = {"label_column": "verdict", "epochs": 1, "seeds": 2, "unlabelled": {"path": more, "teacher": teacher}}
-    recipe = write_recipe(tmp_path, data, init=str(tiny_modern_run), **settings)
-    loaded = load_recipe(recipe)
-    for stage in ("finetune teacher", "finetune"):
-
-        def stop(trainer: Trainer, stage: str = stage) -> None:
-            if trainer.log.output.stage == stage and trainer.progress.step == 2:
-                trainer.save()
-                raise Stopped
-
-        with pytest.raises(Stopped):
-            finetune(loaded, stop)
-    out = capsys.readouterr().out
-    assert "finetune teacher: resuming from step 2" in out
-    assert out.count("the network itself labelled 8 texts\n") == 1
-    (kept,) = (tmp_path / "run").glob("finetune-checkpoints/*/pseudo_labels.npy")
-    given = np.load(kept)
-    own = [f"output_dir={tmp_path}/alone", "finetune.unlabelled=null", "finetune.seeds=1"]
-    assert run_here("finetune", recipe, *own) == 0
-    labelled = Labelled(loaded)
-    training, unlabelled = labelled.parts.training, labelled.unlabelled
-    assert unlabelled is not None
-    taught = load_classifier(loaded, tmp_path / "alone" / "finetuned", training.classes)
-    expected = taught.apply(unlabelled)[1]
-    if teacher == "both":
-        rows = [encode_examples(taught.tokenizer, examples, 999).ids for examples in (training, unlabelled)]
-        expected = (expected + fit_on_tokens(rows[0], training.labels, 3)(rows[1])) / 2
-    np.testing.assert_allclose(given, expected, atol=1e-5)
-    capsys.readouterr()
-    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
-    out = capsys.readouterr().out
-    assert "labelled 8 texts before the interruption" in out
-    assert "finetune: resuming from step 2" in out
 
 
 def test_unlabelled_texts_are_trained_on_too(
