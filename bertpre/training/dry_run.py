@@ -7,6 +7,7 @@ import torch
 from bertpre.errors import UserError, first_line
 from bertpre.runtime import is_compiler_fault
 from bertpre.training.batches import BatchSource
+from bertpre.training.metrics import Batch
 from bertpre.training.remedies import Remedies
 from bertpre.training.step import TrainingStep, lacks_memory
 
@@ -20,12 +21,8 @@ def dry_run(step: TrainingStep, source: BatchSource, remedies: Remedies) -> None
     """
     for batch in source.largest():
         try:
-            step.dry_run(batch)
-        except RuntimeError as error:  # what torch.compile and a full memory raise
-            if is_compiler_fault(error):
-                give_up_compiling(step, error, remedies)
-                step.dry_run(batch)
-                continue
+            pass_over(step, batch, remedies)
+        except RuntimeError as error:
             if not lacks_memory(error):
                 raise
             rows, length = batch["input_ids"].shape
@@ -34,6 +31,17 @@ def dry_run(step: TrainingStep, source: BatchSource, remedies: Remedies) -> None
                 f"not enough memory for {rows} rows of {length} tokens in a forward and backward pass: {remedy}; "
                 f"{first_line(error)}"
             ) from None
+
+
+def pass_over(step: TrainingStep, batch: Batch, remedies: Remedies) -> None:
+    """One pass over a batch, uncompiled where torch.compile fails."""
+    try:
+        step.dry_run(batch)
+    except RuntimeError as error:
+        if not is_compiler_fault(error):
+            raise
+        give_up_compiling(step, error, remedies)
+        step.dry_run(batch)
 
 
 def give_up_compiling(step: TrainingStep, error: RuntimeError, remedies: Remedies) -> None:

@@ -126,7 +126,7 @@ class TrainingStep:
 
     def dry_run(self, batch: Batch) -> None:
         """One forward and backward pass without an update, so that it is compiled, and memory is known to suffice."""
-        if self.is_compiled and self.accelerator.num_processes > 1 and self.accelerator.device.type == "cpu":
+        if self.is_compiled and self.accelerator.num_processes > 1:
             # Where compiling the backward pass fails, DDP would wait for the rest of it.
             self.pass_once(self.working.model, batch)
         self.pass_once(self.wrapped, batch)

@@ -318,6 +318,25 @@ def test_a_batch_that_does_not_fit_in_memory_is_reported_before_the_first_step(t
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_a_batch_that_does_not_fit_uncompiled_is_reported_where_the_compiler_fails(tmp_path: Path) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    class Uncompilable(TooLarge):
+        has_failed = False
+
+        def forward(self, **batch: torch.Tensor) -> ToyOutput:
+            if not self.has_failed:
+                self.has_failed = True
+                raise BackendCompilerFailed("inductor", OSError("no compiler"), None)
+            return super().forward(**batch)
+
+    try:
+        with pytest.raises(UserError, match="not enough memory for 4 rows of 16 tokens"):
+            toy_trainer(tmp_path, model=Uncompilable()).train()
+    finally:
+        torch.compiler.set_stance("default")
+
+
 def test_the_dry_run_covers_every_phase(tiny_run: Path) -> None:
     recipe = load_recipe(str(tiny_run / "recipe.yaml"))
     data = PretrainingData(recipe, load_tokenizer(tiny_run / "tokenizer"), tiny_run / "data", Accelerator(cpu=True))
