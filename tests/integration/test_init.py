@@ -81,9 +81,12 @@ def test_a_model_of_another_size_is_refused_before_anything_is_prepared(tiny_run
 
 
 def test_a_finished_run_needs_the_model_that_it_started_from_no_more(tiny_run: Path, tmp_path: Path) -> None:
-    write_results(tmp_path, "pretrain", {})
     keys = [f"output_dir={tmp_path}", f"training.init={tmp_path / 'removed'}", f"tokenizer.path={tiny_run}"]
-    refuse_impossible(load_recipe(str(tiny_run), keys))
+    recipe = load_recipe(str(tiny_run), keys)
+    with pytest.raises(UserError, match=r"training\.init: there is no folder '.*removed'"):
+        refuse_impossible(recipe)
+    write_results(tmp_path, "pretrain", {})
+    refuse_impossible(recipe)
 
 
 def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> None:
