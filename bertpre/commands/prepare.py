@@ -85,7 +85,7 @@ def prepare(
     refuse_unknown_text(data, maskable_ids(tokenizer))
     metrics |= audit_frequencies(read_token_counts(data), tokenizer, recipe.training.mask_split)
     metrics |= {"data_sha256": file_checksum(data / "manifest.json")}  # the manifest has the checksums of all files
-    metrics |= corpus_size(recipe) if recipe.data.path is None else {}
+    metrics |= corpus_size(recipe, folder) if recipe.data.path is None else {}
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
     console.erase()
@@ -95,19 +95,23 @@ def prepare(
     return metrics
 
 
-def corpus_size(recipe: Recipe) -> dict[str, int]:
-    """The number of local files of the corpus, and their bytes; empty where the corpus is not on this machine."""
+def corpus_size(recipe: Recipe, folder: Path) -> dict[str, int]:
+    """The number of local files of the corpus, and their bytes; empty where the corpus is not on this machine.
+
+    The files of the run in `folder` do not count: it may lie in the corpus, as with `corpus.path=.`.
+    """
     if recipe.corpus is None:
         return {}
     held_out = held_out_place(recipe.corpus.held_out, recipe.corpus.path)[0] if recipe.corpus.held_out else None
     paths = {recipe.corpus.path, *(source.path for source in recipe.corpus.more), held_out}
-    sizes = [file.stat().st_size for path in paths if path for file in local_files(path)]
+    files = [file for path in paths if path for file in local_files(path)]
+    sizes = [file.stat().st_size for file in files if folder.resolve() not in file.resolve().parents]
     return {"corpus_files": len(sizes), "corpus_bytes": sum(sizes)} if sizes else {}
 
 
 def corpus_has_changed(recipe: Recipe, folder: Path) -> bool:
     """Whether the corpus has other files than when the run in `folder` was prepared; not where they are gone."""
-    now, before = corpus_size(recipe), read_results(folder)["prepare"]
+    now, before = corpus_size(recipe, folder), read_results(folder)["prepare"]
     return any(value != before.get(key, value) for key, value in now.items())
 
 

@@ -158,9 +158,10 @@ def others_in(key: str, kinds: Sequence[str]) -> str:
 
 
 def local_files(path: str) -> list[Path]:
-    """The files that a source may read, if it is local: a file, those of a pattern, or all of a folder."""
+    """The files that a source may read, if it is local: a file, those of a pattern, or the visible ones of a folder."""
     found = [Path(name) for name in [path, *glob.glob(path, recursive=True)]]
-    inside = [file for place in found if place.is_dir() for file in place.rglob("*")]
+    folders = [place for place in found if place.is_dir()]
+    inside = [file for place in folders for file in place.rglob("*") if is_data(file.relative_to(place))]
     return sorted({file for file in found + inside if file.is_file()})
 
 

@@ -259,12 +259,17 @@ def test_a_corpus_that_changed_after_it_was_prepared_is_mentioned(
     tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = [text for text, _ in zip(read_documents("sample"), range(60), strict=False)]
-    corpus, more = write_documents(tmp_path / "a.jsonl", texts[:40]), write_documents(tmp_path / "b.jsonl", texts[40:])
-    own = ["output_dir=" + str(tmp_path / "run"), f"corpus.path={corpus}", f"corpus.more=[{{path: {more}}}]"]
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    corpus, more = write_documents(folder / "a.jsonl", texts[:40]), write_documents(tmp_path / "b.jsonl", texts[40:])
+    own = ["output_dir=" + str(folder / "run"), f"corpus.path={folder}", f"corpus.more=[{{path: {more}}}]"]
     recipe = load_recipe(str(tiny_recipe), [*own, "corpus.split=train", "corpus.limit=null", "finetune=null"])
     bertpre.commands.prepare.prepare(recipe)
     size = corpus.stat().st_size + more.stat().st_size
-    assert prepared(tmp_path / "run").items() >= {"corpus_files": 2, "corpus_bytes": size}.items()
+    assert prepared(folder / "run").items() >= {"corpus_files": 2, "corpus_bytes": size}.items()
+    (folder / ".notes.swp").write_text("hidden", encoding="utf-8")
+    with pytest.raises(UserError, match="continue with `bertpre run`$"):  # neither it nor the run itself counts
+        bertpre.commands.prepare.prepare(recipe)
     write_documents(more, texts[41:])
     with pytest.raises(UserError, match="other files than when this run was prepared"):
         bertpre.commands.prepare.prepare(recipe)
