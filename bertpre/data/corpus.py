@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bertpre.data import sample
 from bertpre.data.failures import LOCAL_COPY, failures_explained
+from bertpre.data.formats import are_tagged
 from bertpre.data.local_files import KNOWN_ENDINGS, ending, files_of_pattern, holds_tsv, load_files, load_folder
-from bertpre.data.tables import Columns, named, path_key
+from bertpre.data.tables import Columns, CsvFiles, named, path_key
 from bertpre.errors import UserError
 from bertpre.files import ask_hub
 
@@ -132,6 +133,10 @@ class Table:
             where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
         if self.key == "--file" and last == "text_column":
             remedy = "name the one with the texts with --text-column"
+        if isinstance(self.data, CsvFiles) and are_tagged(self.data.files[0]):
+            remedy = "its lines are words with tags: for finetune.task=tokens rename it to .txt"
+        elif isinstance(self.data, CsvFiles):
+            remedy += " (the first line of a CSV or TSV file names its columns)"
         columns = ", ".join(repr(each) if each != each.strip() else each for each in found)
         raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {columns}; {remedy}")
 

@@ -56,6 +56,7 @@ def write_tables(folder: Path) -> None:
     (folder / "unclosed.csv").write_text('text,label\n"A film.,yes\n' + "A good film.,no\n" * 9)
     rows = '"A film.\tyes\n' + "A good film.\tno\n" * 9 + 'The "end"\tno\nno label\n'
     (folder / "unclosed.tsv").write_text("text\tlabel\n" + rows)
+    (folder / "tagged.tsv").write_text("EU\tNNP\tB-ORG\nrejects\tVBZ\tO\nPeter\tNNP\tB-PER\n\n" * 9)
     (folder / "broken.parquet").write_bytes(b"PAR1 and nothing else")
     (folder / "letter.docx").write_bytes(b"PK\x03\x04 a Word file")
 
@@ -215,8 +216,9 @@ CASES = {
     f"finetune {TINY} finetune=null": "finetune: the recipe has no such section",
     f"run {TINY} finetune.path=none.csv": "finetune.path: 'none.csv' is neither a file or folder",
     f"run {TINY} finetune.path=semicolon.csv": "finetune.path: semicolon.csv separates its columns by ';'",
-    f"run {TINY} finetune.path=columns.csv": "finetune.text_column: columns.csv has no column 'text'",
+    f"run {TINY} finetune.path=columns.csv": "finetune.text_column=... (the first line of a CSV",
     f"run {TINY} finetune.path=good.csv finetune.label_column=stars": "finetune.label_column: good.csv has no column",
+    f"run {TINY} finetune.path=tagged.tsv finetune.task=tokens": "its lines are words with tags: for",
     f"run {TINY} finetune.path=one-class.csv": "finetune: one-class.csv (split train) has one class only (yes)",
     f"run {TINY} finetune.path=ids.csv": "finetune.label_column: 'label' of ids.csv has 60 different values",
     f"run {TINY} finetune.path=fractions.csv": "fractions.csv",
