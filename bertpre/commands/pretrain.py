@@ -10,6 +10,7 @@ import torch
 
 from bertpre.commands.push import push_result
 from bertpre.console import duration
+from bertpre.data.raw_text import for_raw_texts
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
@@ -80,7 +81,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
         weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
         if accelerator.is_main_process:
             with replaced_folder(folder / "model") as saved:
-                save_model(model, tokenizer, saved, model.config.max_position_embeddings, weights)
+                save_model(model, for_raw_texts(tokenizer), saved, model.config.max_position_embeddings, weights)
             write_results(folder, "pretrain", results)
             say_results(results, recipe)
         accelerator.wait_for_everyone()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertpre.data.raw_text import for_clean_texts
 from bertpre.data.vocabulary import VOCABULARY_MULTIPLE, usable
 from bertpre.errors import UserError, first_line, refuse_outside, strings_in
 from bertpre.files import refuse_unknown_model
@@ -245,7 +246,7 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
     path = os.path.expanduser(path)
     refuse_unknown_model(path, f"no tokenizer in {path!r}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = for_clean_texts(AutoTokenizer.from_pretrained(path))
     except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
         lacks = isinstance(error, ValueError) and Path(path).is_dir() and not (Path(path) / "tokenizer.json").exists()
         why = "it has no tokenizer.json" if lacks else first_line(error)

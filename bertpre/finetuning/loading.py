@@ -11,6 +11,7 @@ import transformers
 from safetensors import SafetensorError
 
 from bertpre.console import console
+from bertpre.data.raw_text import for_clean_texts
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
 from bertpre.files import ask_hub, refuse_unknown_model
@@ -82,6 +83,7 @@ def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizer
             raise ValueError("it has no padding token, or is not a fast tokenizer")
         if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes one up if there are no files
             raise ValueError("it has no vocabulary")
+        tokenizer = for_clean_texts(tokenizer)
     except Exception as error:  # of any class: `tokenizers` has none of its own for a damaged file
         raise ValueError(
             f"it has no tokenizer ({first_line(error)}); put tokenizer.json and tokenizer_config.json beside it"

@@ -7,15 +7,17 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from accelerate import Accelerator
 
 from bertpre.console import console
+from bertpre.data.raw_text import for_raw_texts
 from bertpre.files import file_checksum, replaced_folder, write_text
 from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
+from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.scores import score, spread
 from bertpre.finetuning.splits import Labelled
@@ -24,6 +26,9 @@ from bertpre.recipe import Finetune, Recipe, binding_values
 from bertpre.run_directory import model_of
 from bertpre.training.checkpoint import list_checkpoints
 from bertpre.training.trackers import start_trackers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 FIGURES = "figures.json"  # beside a seed's classifier
 
@@ -106,13 +111,26 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:
         with replaced_folder(folder) as saved:
-            save_model(classifier.model, classifier.tokenizer, saved, classifier.max_length)
+            save_model(classifier.model, tokenizer_for_others(classifier), saved, classifier.max_length)
             if has_several:
                 write_text(saved / FIGURES, json.dumps({"made_from": made_from, "figures": metrics}, indent=2))
         if has_several and tuning.checkpoints is not None:
             shutil.rmtree(tuning.checkpoints / str(seed), ignore_errors=True)
     tuning.accelerator.wait_for_everyone()
     return metrics
+
+
+def tokenizer_for_others(classifier: Classifier) -> "PreTrainedTokenizerBase":
+    """The classifier's tokenizer, for programs that neither clean texts nor cut them as bertpre does.
+
+    It cuts a long text at its start where the classifier has learned from ends, or mostly from them. Labelled words are
+    not cleaned.
+    """
+    if classifier.task.kind == "tokens":
+        return classifier.tokenizer
+    tokenizer = for_raw_texts(classifier.tokenizer)
+    tokenizer.truncation_side = "right" if classifier.truncation == "head" else "left"
+    return tokenizer
 
 
 def best_of(each: list[dict[str, Any]], settings: Finetune) -> int:

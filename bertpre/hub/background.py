@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from bertpre.console import SET_BY_TORCHRUN, console
+from bertpre.data.raw_text import for_raw_texts
 from bertpre.data.workers import follow
 from bertpre.errors import UserError, first_line
 from bertpre.model.folders import save_model
@@ -58,7 +59,9 @@ class BackgroundPush:
         elif is_main:
             shutil.rmtree(self.model, ignore_errors=True)  # of a process that was killed
             try:
-                save_model(model, self.tokenizer, self.model, model.config.max_position_embeddings, weights)
+                save_model(
+                    model, for_raw_texts(self.tokenizer), self.model, model.config.max_position_embeddings, weights
+                )
                 self.start(step)
             except (OSError, SafetensorError) as error:
                 shutil.rmtree(self.model, ignore_errors=True)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from bertpre.data.raw_text import for_raw_texts
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.files import write_text
@@ -93,7 +94,7 @@ def save_checkpoint_model(checkpoint: Path, run: Path, folder: Path) -> None:
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.copy_(weights[name])
-    save_model(model, tokenizer, folder, model.config.max_position_embeddings)
+    save_model(model, for_raw_texts(tokenizer), folder, model.config.max_position_embeddings)
 
 
 def describe(

@@ -4,7 +4,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -239,9 +239,9 @@ FIELDS = dict(fields(Recipe))
 TEXT_KEYS = {key for key, field in FIELDS.items() if str in (field.annotation, *get_args(field.annotation))}
 
 
-def to_yaml(recipe: Recipe) -> str:
-    """The resolved recipe, every default written out; loads again unchanged."""
-    return write_yaml(recipe.model_dump())
+def to_yaml(recipe: Recipe, unused: Collection[str] = ()) -> str:
+    """The resolved recipe, every default written out; loads again unchanged. `unused` are sections to leave out."""
+    return write_yaml(recipe.model_dump(exclude=set(unused)))
 
 
 def json_schema() -> str:

@@ -13,7 +13,8 @@ print(fill_mask("It is a [MASK].", top_k=3))
 ```
 """
 IN_SUBFOLDER = """
-The folder `classifier/` holds a model for {task}:
+**The metrics of {task} are those of the model in `classifier/`.** Load it from there: a classifier that is loaded from
+the root has a random head.
 
 """
 LOADING_SUBFOLDER = """```python
@@ -67,9 +68,32 @@ GRAPH_IN_SUBFOLDER = """
 The classifier's graph is `classifier/model.onnx`; it reads
 `tokenizer({arguments}, truncation=True, return_tensors="np")`.
 """
-OTHER_ENDS = """
-Of a text that is too long, this code reads the start. The metrics were measured on its end, or on both its ends
-(`finetune.truncation` below), which `bertpre predict` reads.
+LONG_TEXTS = {
+    "head": "",
+    "tail": """
+A text that is too long loses its start, as in training: `tokenizer.truncation_side` is "left".
+""",
+    "head_tail": """
+A text that is too long loses its start here. The metrics were measured on both its ends, a quarter from the start and
+the rest from the end, which `bertpre predict` reads; where long texts matter, do likewise:
+""",
+}
+BOTH_ENDS = """
+```python
+import torch
+
+model, tokenizer = classify.model, classify.tokenizer
+
+
+def read(text: str, room: int = {room}) -> torch.Tensor:
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    if len(ids) > room:
+        ids = ids[: room // 4] + ids[room // 4 - room :]
+    return model(torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])).logits[0]
+
+
+print(model.config.id2label, read("I would see it again. " * 300).tolist())
+```
 """
 
 
@@ -97,7 +121,7 @@ def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
         text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
     choice = ", top_k=None" if settings.task == "multi_label" else ""  # the probability of every class
     code = (LOADING_CLASSIFIER if is_alone else LOADING_SUBFOLDER).format(repo_id=repo_id, choice=choice, text=text)
-    return before + code + other_ends(settings)
+    return before + code + long_texts(settings)
 
 
 def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revision: str | None = None) -> str:
@@ -113,7 +137,7 @@ def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revi
         code = LOADING_ONNX.format(**place, arguments=arguments)
     else:
         code = LOADING_ONNX.format(**place, arguments=text) + GRAPH_IN_SUBFOLDER.format(arguments=arguments)
-    return code + other_ends(settings)
+    return code + long_texts(settings, is_onnx=True)
 
 
 def tokenizer_arguments(settings: Finetune, text: str) -> str:
@@ -123,6 +147,11 @@ def tokenizer_arguments(settings: Finetune, text: str) -> str:
     return text if settings.text_pair_column is None else f'{text}, "I like it."'
 
 
-def other_ends(settings: Finetune) -> str:
-    """A note where the metrics were measured on other ends of long texts than the code reads."""
-    return "" if settings.truncation == "head" or settings.task == "tokens" else OTHER_ENDS
+def long_texts(settings: Finetune, is_onnx: bool = False) -> str:
+    """What becomes of long texts, where that is not their start; and code that reads both ends, as in training."""
+    if settings.task == "tokens":
+        return ""
+    is_one_text = settings.truncation == "head_tail" and settings.text_pair_column is None
+    code = BOTH_ENDS.format(room=settings.max_length - 2) if is_one_text and not is_onnx else ""
+    note = LONG_TEXTS[settings.truncation]
+    return note + code if code else note.replace("; where long texts matter, do likewise:", ".")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertpre.console import duration
+from bertpre.data.raw_text import reads_raw_texts
 from bertpre.recipe import Recipe, to_yaml
 from bertpre.recipe.paths import NAMES, paths_in
 from bertpre.recipe.yaml_core import write_yaml
@@ -76,9 +77,21 @@ def write_card(
     if has_curves:
         (folder / PICTURE).write_bytes(pretraining_png(rows, results))
     model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    is_onnx = (folder / "model.onnx").exists()
-    card = model_card(recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx, revision, step)
+    is_onnx, cleans = (folder / "model.onnx").exists(), reads_raw_texts(folder)
+    card = model_card(
+        recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx, revision, step, cleans,
+        classes_of(folder),
+    )  # fmt: skip
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def classes_of(folder: Path) -> list[str]:
+    """The names of the classes of an export's classifier; none without one, and for a regression."""
+    file = folder / "classifier" / "config.json"
+    config = json.loads((file if file.exists() else folder / "config.json").read_text(encoding="utf-8"))
+    is_classifier = config.get("architectures", [""])[0].endswith("Classification")
+    is_regression = config.get("problem_type") == "regression"
+    return list(config.get("id2label", {}).values()) if is_classifier and not is_regression else []
 
 
 def model_card(
@@ -92,6 +105,8 @@ def model_card(
     is_onnx: bool = False,
     revision: str | None = None,  # the branch that the model lies in; None: main
     step: int | None = None,  # of an unfinished pretraining
+    cleans: bool = False,  # whether its tokenizer removes markup
+    classes: Sequence[str] = (),  # of its classifier
 ) -> str:
     """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
 
@@ -102,21 +117,24 @@ def model_card(
     # What follows about labelled texts would be untrue of an encoder, whose recipe may have them.
     recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
     own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
+    unused = list[str]()  # sections of the recipe
     if is_classifier(results) and public.required_finetune.init not in NAMES:
         # This run's corpus and pretraining say nothing about a classifier that was made from another model.
         recipe = recipe.model_copy(update={"corpus": None})
         results = {stage: values for stage, values in results.items() if stage != "prepare"}
         own = {stage: facts for stage, facts in own.items() if stage not in ("prepare", "pretrain")}
+        unused += ["corpus", "prepare", "tokenizer", "pairs", "model"]
     head = front_matter(recipe, results, model_type, license, is_onnx)
     name = repo_id.split("/")[-1]
     if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
         head["model-index"] = index
+    shown = to_yaml(public, unused)
     sections = {
         "How to load it": how_to_load_onnx(recipe, results, repo_id, revision)
         if is_onnx
         else how_to_load(recipe, results, repo_id, model_type, revision),
         "Metrics": metrics(results),
-        "Training": training(recipe, results, has_curves),
+        "Training": training(recipe, results, has_curves, cleans, classes),
         "Leak check": leak_check(recipe, results),
         "Intended use": intended_use(recipe, results),
         "Limits and bias": limits(recipe, results),
@@ -124,7 +142,7 @@ def model_card(
         "Time, energy and cost": expense(recipe, results, own),
         "Reproduce it": reproduction(public, own),
         "Citation": CITATION,
-        "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{to_yaml(public)}```\n\n</details>",
+        "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{shown}```\n\n</details>",
     }
     parts = [f"---\n{write_yaml(head)}---\n", f"# {name}\n"]
     parts.append(f"{what_it_is(recipe, results, model_type, is_onnx, step)}\n")
@@ -183,14 +201,15 @@ def metrics(results: dict[str, Any]) -> str:
     return "\n".join(["| Metric | Value |", "|---|---|", *rows]) if rows else ""
 
 
-def training(recipe: Recipe, results: dict[str, Any], has_curves: bool) -> str:
+def training(recipe: Recipe, results: dict[str, Any], has_curves: bool, cleans: bool, classes: Sequence[str]) -> str:
     """The training data, its licence, and the curves of the pretraining."""
+    named = f"Classes, in the order of the logits: {', '.join(f'`{name}`' for name in classes)}." if classes else ""
     picture = f"![Loss and accuracy over the tokens of the pretraining]({PICTURE})" if has_curves else ""
-    parts = [training_data(recipe, results), data_licence(recipe), *synthetic_notes(recipe), picture]
+    parts = [training_data(recipe, results, cleans), named, data_licence(recipe), *synthetic_notes(recipe), picture]
     return "\n\n".join(part for part in parts if part)
 
 
-def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
+def training_data(recipe: Recipe, results: dict[str, Any], cleans: bool) -> str:
     """The texts that the model was trained on."""
     lines, tuning = [], recipe.finetune
     reads_words = tuning is not None and tuning.task == "tokens"
@@ -209,9 +228,10 @@ def training_data(recipe: Recipe, results: dict[str, Any]) -> str:
     if reads_words and is_classifier(results):
         lines.append("- Unicode was brought into its form NFC; give the model such words.")
     else:
+        own = "its tokenizer does this for most tags and entities, and for NFC"
         lines.append(
             "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its "
-            "form NFC; give the model such texts."
+            f"form NFC; {own if cleans else 'give the model such texts'}."
         )
     return "\n".join(lines)
 
