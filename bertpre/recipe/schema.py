@@ -537,7 +537,8 @@ class Recipe(Section):
             if phase.objective != "masked" and self.pairs.kind != "none":
                 raise ValueError(
                     f"training.phases.{number}.objective: {phase.objective} needs pairs.kind none: a pair is judged by "
-                    "[CLS], which then sees no other token"
+                    "[CLS], which then sees no other token; for pairs leave the phase out, e.g. "
+                    "training.phases=[{share: 1.0, max_length: 128}]"
                 )
         lengths = {f"training.phases.{number}": phase.max_length for number, phase in enumerate(self.training.phases)}
         if tuned is not None and tuned.uses_recipe_model:

@@ -104,7 +104,8 @@ def how_to_load(
     options = f', revision="{revision}"' if revision else ""
     options += ", trust_remote_code=True" if model_type == "bertpre" else ""
     place = "OWNER/NAME"  # no other words of the code, which the name of a folder may be
-    return loading_code(recipe, results, place).replace(f'"{place}"', f'"{repo_id}"{options}').replace(place, repo_id)
+    code = loading_code(recipe, results, place).replace(f'"{place}"', f'"{repo_id}"{options}').replace(place, repo_id)
+    return code if "/" in repo_id else f"`{repo_id}` stands for the path of this folder.\n\n{code}"
 
 
 def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:

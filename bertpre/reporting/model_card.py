@@ -180,6 +180,7 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
     size = f"{model.num_hidden_layers} layers of {model.num_attention_heads} heads, hidden size {model.hidden_size}"
     if parameters := results.get("pretrain", {}).get("parameters"):
         size += f", {parameters:,} parameters in pretraining"
+    size += f", pretrained on rows of up to {max(phase.max_length for phase in recipe.training.phases)} tokens"
     start = f"further from {linked(recipe.training.init, '')}" if recipe.training.init else "from scratch"
     objectives = OBJECTIVES[recipe.pairs.kind]
     if any(phase.objective != "masked" for phase in recipe.training.phases):

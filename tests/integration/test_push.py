@@ -74,9 +74,10 @@ def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
     assert not re.search("fillings|mistakes", files["results.json"].decode())
 
     blocks = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3  # the encoder, the classifier, and long texts
     done = in_own_process(STRANGER + "\n".join(blocks), hub, tmp_path)
-    assert "'sequence'" in done and "tive'" in done
+    assert "'sequence'" in done and "tive'" in done and "{0: 'negative', 1: 'positive'} [" in done
+    assert "order of the logits: `negative`, `positive`." in files["README.md"].decode()
 
 
 def test_results_are_pushed_without_texts_and_paths() -> None:

@@ -177,7 +177,7 @@ def test_every_task(
     card = model_card(load_recipe(str(recipe)), results, {}, model_type, "someone/tiny")
     assert model_type in yaml.safe_load(card.split("---\n")[1])["tags"] and str(tmp_path) not in card
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", card, re.DOTALL))
     scope: dict[str, Any] = {}
     capsys.readouterr()
     exec(code.replace("Anne-Marie saw Oslo .", text), scope)
@@ -194,6 +194,22 @@ def test_every_task(
         "regression": lambda: answer["score"] == near(printed["value"]),
         "sets": lambda: {each["label"]: near(each["score"]) for each in answer} == printed["probabilities"],
     }[kind]()
+    if kind != "pairs":
+        read_long_texts(scope, run, kind, capsys)
+
+
+def read_long_texts(scope: dict[str, Any], run: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Compare the code of a card for long texts with `bertpre predict`; it cleans, and keeps both ends."""
+    long = "<p>mira saw oslo</p>" + "it is bad &amp; bad " * 40 + "mira <b>saw</b> it"
+    capsys.readouterr()
+    assert run_here("predict", run, long, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    logits = scope["read"](long)
+    whole = scope["model"](**scope["tokenizer"](long, truncation=True, return_tensors="pt")).logits[0]
+    assert not torch.equal(logits, whole)
+    expected = [printed["value"]] if kind == "regression" else [*printed["probabilities"].values()]
+    computed = {"classes": logits.softmax(0), "sets": logits.sigmoid(), "regression": logits}[kind]
+    assert computed.tolist() == near(expected)
 
 
 @pytest.mark.slow  # torch traces the graph for half a minute
