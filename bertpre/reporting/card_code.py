@@ -54,16 +54,23 @@ later tokens of a word were never trained. It labels the parts of a word with a 
 themselves: it finds other entities in them.
 """
 LOADING_ONNX = """```python
-import onnxruntime
+{imports}import onnxruntime
 from transformers import AutoTokenizer
 
 folder = "{folder}"  # where its files lie on this machine{download}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 session = onnxruntime.InferenceSession(f"{{folder}}/model.onnx")
 inputs = tokenizer({arguments}, truncation=True, return_tensors="np")
-print(session.run(None, dict(inputs)))
+logits = session.run(None, dict(inputs))[0]
+{shown}
 ```
 """
+READS_CONFIG = "import json\nfrom pathlib import Path\n\n"
+GUESSES = """place = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+print([tokenizer.decode(token) for token in logits[0, place].argsort()[:-4:-1]])"""
+NAMES_OF_CLASSES = 'names = json.loads(Path(folder, "config.json").read_text())["id2label"]\n'
+LOGITS = NAMES_OF_CLASSES + "print(dict(zip(names.values(), logits[0].tolist(), strict=True)))"
+TAGS = NAMES_OF_CLASSES + "print([names[str(number)] for number in logits[0].argmax(-1)])  # of each token"
 GRAPH_IN_SUBFOLDER = """
 The classifier's graph is `classifier/model.onnx`; it reads
 `tokenizer({arguments}, truncation=True, return_tensors="np")`.
@@ -71,10 +78,10 @@ The classifier's graph is `classifier/model.onnx`; it reads
 LONG_TEXTS = {
     "head": "",
     "tail": """
-A text that is too long loses its start, as in training: `tokenizer.truncation_side` is "left".
+Texts that were too long lost their start in training: `tokenizer.truncation_side` should be "left".
 """,
     "head_tail": """
-A text that is too long loses its start here. The metrics were measured on both its ends, a quarter from the start and
+A text that is too long loses one end here. The metrics were measured on both its ends, a quarter from the start and
 the rest from the end, which `bertpre predict` reads; where long texts matter, do likewise:
 """,
 }
@@ -129,15 +136,17 @@ def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revi
     """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
     branch = f" --revision {revision}" if revision else ""
     download = f"; to get them: hf download {repo_id}{branch} --local-dir {repo_id}" if "/" in repo_id else ""
-    place, text = {"folder": repo_id, "download": download}, '"It is good."'
+    place = {"folder": repo_id, "download": download}
+    encoder = LOADING_ONNX.format(**place, imports="", arguments='"It is [MASK]."', shown=GUESSES)
     if "finetune" not in results:
-        return LOADING_ONNX.format(**place, arguments=text)
+        return encoder
     settings = recipe.required_finetune
-    arguments = tokenizer_arguments(settings, text)
+    arguments = tokenizer_arguments(settings, '"It is good."')
     if is_classifier(results):
-        code = LOADING_ONNX.format(**place, arguments=arguments)
+        shown = TAGS if settings.task == "tokens" else LOGITS
+        code = LOADING_ONNX.format(**place, imports=READS_CONFIG, arguments=arguments, shown=shown)
     else:
-        code = LOADING_ONNX.format(**place, arguments=text) + GRAPH_IN_SUBFOLDER.format(arguments=arguments)
+        code = encoder + GRAPH_IN_SUBFOLDER.format(arguments=arguments)
     return code + long_texts(settings, is_onnx=True)
 
 
