@@ -137,8 +137,8 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: 
     tokenizer.save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     config = {key: value for key, value in json.loads(file.read_text()).items() if key not in HOW_LOADED}
-    has_own_steps = type(tokenizer.backend_tokenizer.normalizer).__name__ == "Sequence"
-    if config.get("tokenizer_class") == "TokenizersBackend" or has_own_steps:  # BertTokenizer would not load these
+    kind, has_steps = config.get("tokenizer_class"), type(tokenizer.backend_tokenizer.normalizer).__name__ == "Sequence"
+    if kind == "TokenizersBackend" or (kind == "BertTokenizer" and has_steps):  # which would not load the steps
         config["tokenizer_class"] = "PreTrainedTokenizerFast"  # its old name, which transformers 4 knows too
         config["model_input_names"] = tokenizer.model_input_names
     write_text(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")

@@ -89,7 +89,7 @@ def classes_of(folder: Path) -> list[str]:
     """The names of the classes of an export's classifier; none without one, and for a regression."""
     file = folder / "classifier" / "config.json"
     config = json.loads((file if file.exists() else folder / "config.json").read_text(encoding="utf-8"))
-    is_classifier = config.get("architectures", [""])[0].endswith("Classification")
+    is_classifier = (config.get("architectures") or [""])[0].endswith("Classification")
     is_regression = config.get("problem_type") == "regression"
     return list(config.get("id2label", {}).values()) if is_classifier and not is_regression else []
 
