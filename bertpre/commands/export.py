@@ -44,7 +44,7 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
             save_checkpoint_model(checkpoint, run, source / "model")
         difference = export_run(source, to, written, only)
         about = (results_for(run, only), read_manifest(run), read_metrics(run))
-        write_card(written, recipe, *about, folder.name, step=step)
+        write_card(written, recipe, *about, folder.name, recipe.hub.license, step=step)
     if step is not None:
         print(f"export: {run} has no model of a whole pretraining; this is the one of its checkpoint after step {step}")
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")

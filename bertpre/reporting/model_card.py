@@ -43,6 +43,16 @@ GPU_WATTS = {  # rated power by the name that the driver gives
     "NVIDIA H200": 700, "NVIDIA H100 80GB HBM3": 700, "NVIDIA A100-SXM4-80GB": 400, "NVIDIA A100-SXM4-40GB": 400,
     "NVIDIA L4": 72, "Tesla T4": 70,
 }  # fmt: skip
+MODERN = """
+@misc{warner2024modernbert,
+  title = {Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient, and Long Context
+    Finetuning and Inference},
+  author = {Warner, Benjamin and Chaffin, Antoine and Clavi{\\'e}, Benjamin and others},
+  year = {2024},
+  eprint = {2412.13663},
+  archivePrefix = {arXiv}
+}
+"""
 CITATION = """```bibtex
 @inproceedings{devlin2019bert,
   title = {{BERT}: Pre-training of Deep Bidirectional Transformers for Language Understanding},
@@ -50,7 +60,7 @@ CITATION = """```bibtex
   booktitle = {Proceedings of NAACL-HLT},
   year = {2019}
 }
-
+{modern}
 @software{bertpre,
   title = {bertpre: {BERT} pretraining from raw text to a fine-tuned, Hub-ready encoder},
   author = {{bertpre developers}}
@@ -141,7 +151,7 @@ def model_card(
         "Hardware and versions": machines(own),
         "Time, energy and cost": expense(recipe, results, own),
         "Reproduce it": reproduction(public, own),
-        "Citation": CITATION,
+        "Citation": CITATION.replace("{modern}", MODERN if model_type == "modernbert" else ""),
         "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{shown}```\n\n</details>",
     }
     parts = [f"---\n{write_yaml(head)}---\n", f"# {name}\n"]
