@@ -6,6 +6,7 @@ An interrupted seed resumes from its checkpoints.
 import hashlib
 import json
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +129,9 @@ def tokenizer_for_others(classifier: Classifier) -> "PreTrainedTokenizerBase":
     """
     if classifier.task.kind == "tokens":
         return classifier.tokenizer
-    tokenizer = for_raw_texts(classifier.tokenizer)
+    tokenizer = for_raw_texts(deepcopy(classifier.tokenizer))
     tokenizer.truncation_side = "right" if classifier.truncation == "head" else "left"
+    tokenizer.init_kwargs["truncation_side"] = tokenizer.truncation_side  # only what is named there is saved
     return tokenizer
 
 

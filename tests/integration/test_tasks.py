@@ -199,7 +199,10 @@ def test_every_task(
 
 
 def read_long_texts(scope: dict[str, Any], run: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Compare the code of a card for long texts with `bertpre predict`; it cleans, and keeps both ends."""
+    """Compare the code of a card for long texts with `bertpre predict`; it cleans, and keeps both ends.
+
+    The tokenizer by itself keeps the end.
+    """
     long = "<p>mira saw oslo</p>" + "it is bad &amp; bad " * 40 + "mira <b>saw</b> it"
     capsys.readouterr()
     assert run_here("predict", run, long, "--json") == 0
@@ -207,6 +210,7 @@ def read_long_texts(scope: dict[str, Any], run: Path, kind: str, capsys: pytest.
     logits = scope["read"](long)
     whole = scope["model"](**scope["tokenizer"](long, truncation=True, return_tensors="pt")).logits[0]
     assert not torch.equal(logits, whole)
+    assert scope["tokenizer"].decode(scope["tokenizer"](long, truncation=True)["input_ids"]).endswith("saw it [SEP]")
     expected = [printed["value"]] if kind == "regression" else [*printed["probabilities"].values()]
     computed = {"classes": logits.softmax(0), "sets": logits.sigmoid(), "regression": logits}[kind]
     assert computed.tolist() == near(expected)
