@@ -239,7 +239,7 @@ def training_data(recipe: Recipe, results: dict[str, Any], cleans: bool) -> str:
     if reads_words and is_classifier(results):
         lines.append("- Unicode was brought into its form NFC; give the model such words.")
     else:
-        own = "its tokenizer does this for most tags and entities, and for NFC"
+        own = "the tokenizer does this for most tags and entities, and for NFC"
         lines.append(
             "- HTML tags, entities, wiki marks and wrapped lines were removed first, and Unicode was brought into its "
             f"form NFC; {own if cleans else 'give the model such texts'}."
