@@ -182,7 +182,12 @@ def a_run_to_push(
     private: Annotated[
         bool, typer.Option("--private", help="Create it as private; an existing public one is refused.")
     ] = False,
-    license: Annotated[str, typer.Option(help="The licence on the model card, e.g. mit.")] = "unknown",
+    license: Annotated[
+        str | None, typer.Option(help="The licence on the model card, e.g. mit. Default: hub.license.")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="The language on the model card, e.g. en. Default: hub.language.")
+    ] = None,
     only: Only = None,
     revision: Annotated[
         str | None, typer.Option(metavar="BRANCH", help="The branch to push to. Default: main.")

@@ -41,10 +41,10 @@ def export(run_dir: str, to: str, output_dir: str | None, only: str | None = Non
         source = run
         if checkpoint is not None:
             source, only = Path(place), "encoder"
-            save_checkpoint_model(checkpoint, run, source / "model")
+            save_checkpoint_model(checkpoint, run, recipe, source / "model")
         difference = export_run(source, to, written, only)
         about = (results_for(run, only), read_manifest(run), read_metrics(run))
-        write_card(written, recipe, *about, folder.name, recipe.hub.license, step=step)
+        write_card(written, recipe, *about, folder.name, step=step)
     if step is not None:
         print(f"export: {run} has no model of a whole pretraining; this is the one of its checkpoint after step {step}")
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")

@@ -14,7 +14,7 @@ from bertpre.hub.folder import write_checkpoint, write_run
 from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
 from bertpre.model.export import refuse_unknown
 from bertpre.recipe import Recipe
-from bertpre.recipe.schema import check_repo_id
+from bertpre.recipe.schema import check_language, check_repo_id
 from bertpre.run_directory import load_run
 from bertpre.runtime import quiet_transformers
 from bertpre.training.checkpoint import list_checkpoints
@@ -25,7 +25,8 @@ def push(
     repo_id: str,
     to: str | None = None,
     private: bool = False,
-    license: str = "unknown",
+    license: str | None = None,
+    language: str | None = None,
     only: str | None = None,
     revision: str | None = None,
     commit_message: str = "Push a bertpre run",
@@ -39,23 +40,26 @@ def push(
     that one goes to the root, where `pipeline` looks for it. `to` is a format of `export`; without it each model has
     its stock class. A missing repository is created. Files of an earlier push that this one lacks are removed unless
     somebody has changed them since; a README.md that was edited by hand is kept unless `overwrite_card`. With
-    `checkpoints`, each checkpoint of the pretraining goes to a branch, such as `step-00001000`; `license` is the
-    card's.
+    `checkpoints`, each checkpoint of the pretraining goes to a branch, such as `step-00001000`. `license` and
+    `language` are the card's; what is not given here, `private` too, is as in the recipe's section `hub`.
     Raises UserError for a run without a model, a bad repository id, and where the Hub refuses or cannot be reached.
     """
-    refuse_bad_options(repo_id, to, only, revision, commit_message, create_pr, checkpoints, license)
-    run, _ = load_run(run_dir)
+    refuse_bad_options(repo_id, to, only, revision, commit_message, create_pr, checkpoints, license, language)
+    run, recipe = load_run(run_dir)
+    given = {"license": license, "language": language, "private": private or None}
+    hub = recipe.hub.model_copy(update={name: value for name, value in given.items() if value is not None})
+    recipe = recipe.model_copy(update={"hub": hub})
     quiet_transformers()
-    target = Target(repo_id, revision, private, commit_message, create_pr, overwrite_card)
+    target = Target(repo_id, revision, hub.private, commit_message, create_pr, overwrite_card)
     with temporary_folder("run") as folder:
-        write_run(run, folder, repo_id, to, only, license, revision)
+        write_run(run, recipe, folder, repo_id, to, only, revision)
         push_folder(folder, target)
     for checkpoint in list_checkpoints(run / "checkpoints") if checkpoints else []:
         with temporary_folder("checkpoint") as folder:
-            write_checkpoint(checkpoint, run, folder, repo_id, to, license)
+            write_checkpoint(checkpoint, run, recipe, folder, repo_id, to)
             message = f"{commit_message}, {checkpoint.name}"
             push_folder(folder, replace(target, revision=checkpoint.name, commit_message=message))
-    if license == "unknown":
+    if hub.license == "unknown":
         console.show("push: its card says `license: unknown`: set it with --license, e.g. --license mit")
 
 
@@ -65,7 +69,7 @@ def push_result(recipe: Recipe) -> None:
     if settings.repo_id is None:
         return
     try:
-        push(recipe.output_dir, settings.repo_id, private=settings.private, license=settings.license)
+        push(recipe.output_dir, settings.repo_id)
     except (UserError, OSError, RuntimeError, SafetensorError) as error:
         again = f"bertpre push {recipe.output_dir} {settings.repo_id}"
         console.show(f"push: failed: {first_line(error)}. The run is whole; push it later with `{again}`")
@@ -73,15 +77,19 @@ def push_result(recipe: Recipe) -> None:
 
 def refuse_bad_options(
     repo_id: str, to: str | None, only: str | None, revision: str | None, commit_message: str, create_pr: bool,
-    checkpoints: bool, license: str,
+    checkpoints: bool, license: str | None, language: str | None,
 ) -> None:  # fmt: skip
     """Raise UserError for values that do not exist or exclude each other."""
     try:
         check_repo_id(repo_id)
     except ValueError as error:
         raise UserError(f"REPO_ID: {error}") from None
-    if not license:
+    if license == "":
         raise UserError("--license: is empty; name the licence, e.g. mit, or leave it out")
+    try:
+        check_language("en" if language is None else language)
+    except ValueError as error:
+        raise UserError(f"--language: {error}") from None
     if not commit_message.strip():
         raise UserError("--commit-message: is empty; say what is pushed, or leave it out")
     refuse_unknown(to, only)

@@ -129,7 +129,7 @@ def main(model: str, run_dir: str, step: str, parent: str) -> None:
     try:
         with TemporaryDirectory() as place:
             folder = Path(place) / "encoder"
-            write_encoder(Path(model), run, folder, step=int(step), repo_id=settings.repo_id, license=settings.license)
+            write_encoder(Path(model), run, recipe, folder, step=int(step), repo_id=settings.repo_id)
             message = f"Push a bertpre run, step {step} of its pretraining"
             pushed = upload(folder, Target(settings.repo_id, private=settings.private, commit_message=message))
     except UserError as error:

@@ -16,11 +16,11 @@ from bertpre.model.export import export_run
 from bertpre.model.folders import read_config, save_model
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.model import initial_model
-from bertpre.recipe import to_yaml
+from bertpre.recipe import Recipe, to_yaml
 from bertpre.reporting.card_facts import without_own_places
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
-from bertpre.run_directory import load_run, read_manifest, read_results, refuse_unfinished_classifier
+from bertpre.run_directory import read_manifest, read_results, refuse_unfinished_classifier
 from bertpre.training.checkpoint import FILES, read_state
 
 WITHOUT = {  # results that these leave out
@@ -32,16 +32,16 @@ KNOWN = ("pretrained", "random")  # values of `init` that are no path
 
 
 def write_run(
-    run: Path, folder: Path, repo_id: str, to: str | None, only: str | None, license: str, revision: str | None
+    run: Path, recipe: Recipe, folder: Path, repo_id: str, to: str | None, only: str | None, revision: str | None
 ) -> None:
-    """Write a finished run's models and what describes them; arguments as in `push`.
+    """Write a finished run's models and what describes them; arguments as in `push`. `recipe` is the run's.
 
     Errors are those of `export_run` and `refuse_unfinished_classifier`.
     """
     if only != "encoder":
         refuse_unfinished_classifier(run)
     export_run(run, to, folder, only)
-    describe(run, folder, results_for(run, only), repo_id, license, revision)
+    describe(run, recipe, folder, results_for(run, only), repo_id, revision)
 
 
 def results_for(run: Path, only: str | None) -> dict[str, Any]:
@@ -53,11 +53,11 @@ def results_for(run: Path, only: str | None) -> dict[str, Any]:
 def write_encoder(
     model: Path,
     run: Path,
+    recipe: Recipe,
     folder: Path,
     *,
     step: int | None,
     repo_id: str,
-    license: str,
     to: str | None = None,
     revision: str | None = None,
 ) -> None:
@@ -69,26 +69,26 @@ def write_encoder(
         (Path(place) / "model").symlink_to(model.resolve(), target_is_directory=True)
         export_run(Path(place), to, folder, "encoder")
     results = {stage: values for stage, values in read_results(run).items() if stage == "prepare"}
-    describe(run, folder, results, repo_id, license, revision, step)
+    describe(run, recipe, folder, results, repo_id, revision, step)
 
 
-def write_checkpoint(checkpoint: Path, run: Path, folder: Path, repo_id: str, to: str | None, license: str) -> None:
+def write_checkpoint(
+    checkpoint: Path, run: Path, recipe: Recipe, folder: Path, repo_id: str, to: str | None
+) -> None:
     """The same for a checkpoint of the pretraining; the card names its branch. Raises UserError where it is damaged."""
     state = read_state(checkpoint)
     if state is None:
         raise UserError(f"{checkpoint} is damaged: remove it, or leave --checkpoints out")
     with TemporaryDirectory() as place:
-        save_checkpoint_model(checkpoint, run, Path(place))
+        save_checkpoint_model(checkpoint, run, recipe, Path(place))
         is_last = read_results(run).get("pretrain", {}).get("steps") == state["step"]
         step = None if is_last else state["step"]
-        write_encoder(
-            Path(place), run, folder, step=step, repo_id=repo_id, license=license, to=to, revision=checkpoint.name
-        )
+        write_encoder(Path(place), run, recipe, folder, step=step, repo_id=repo_id, to=to, revision=checkpoint.name)
 
 
-def save_checkpoint_model(checkpoint: Path, run: Path, folder: Path) -> None:
+def save_checkpoint_model(checkpoint: Path, run: Path, recipe: Recipe, folder: Path) -> None:
     """Write the model of an intact checkpoint to a folder, with the run's tokenizer."""
-    recipe, tokenizer = load_run(run)[1], load_tokenizer(run / "tokenizer")
+    tokenizer = load_tokenizer(run / "tokenizer")
     config = read_config(str(run / "model")) if (run / "model").is_dir() else initial_model(recipe, tokenizer).config
     model, weights = BertPreForPreTraining(config), load_file(checkpoint / FILES[0])
     with torch.no_grad():
@@ -99,16 +99,15 @@ def save_checkpoint_model(checkpoint: Path, run: Path, folder: Path) -> None:
 
 def describe(
     run: Path,
+    recipe: Recipe,
     folder: Path,
     results: dict[str, Any],
     repo_id: str,
-    license: str,
     revision: str | None,
     step: int | None = None,
 ) -> None:
     """Write card, curves, recipe and results beside a model; no path of this machine and no text is among them."""
-    recipe = load_run(run)[1]
-    write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, license, revision, step)
+    write_card(folder, recipe, results, read_manifest(run), read_metrics(run), repo_id, revision, step)
     write_text(folder / "recipe.yaml", to_yaml(without_own_places(recipe)))
     write_text(folder / "results.json", json.dumps(public_results(results), indent=2) + "\n")
 

@@ -18,10 +18,11 @@ from bertpre.recipe.loading import (
     with_absolute_paths,
 )
 from bertpre.recipe.paths import PATH_KEYS
-from bertpre.recipe.schema import METRICS, Finetune, Phase, Recipe, Section, Source, Training, seconds
+from bertpre.recipe.schema import METRICS, Finetune, Hub, Phase, Recipe, Section, Source, Training, seconds
 
 __all__ = [
     "Finetune",
+    "Hub",
     "METRICS",
     "Overrides",
     "PATH_KEYS",

@@ -35,6 +35,13 @@ def check_repo_id(value: str) -> str:
     return value
 
 
+def check_language(value: str) -> str:
+    """Return a language's code as written; raises ValueError for what the Hub does not take for one."""
+    if not re.fullmatch(r"[a-z]{2,3}|multilingual", value):
+        raise ValueError(f"{value!r} is not a language's code: write en, ko, ..., or multilingual")
+    return value
+
+
 def check_project(value: str) -> str:
     """Return the name of a wandb project as written; raises ValueError for one that wandb refuses."""
     if not re.fullmatch(r"[^/\\#?%:]{1,128}", value):
@@ -50,6 +57,7 @@ def null_as_auto(value: object) -> object:
 Duration = Annotated[str, BeforeValidator(check_duration)]
 MicroBatchSize = Annotated[Literal["auto"] | Count, BeforeValidator(null_as_auto)]
 RepoId = Annotated[str, AfterValidator(check_repo_id)]
+Language = Annotated[str, AfterValidator(check_language)]
 
 
 class Section(BaseModel):
@@ -288,6 +296,8 @@ class Hub(Section):
     """Create it as private; an existing public one is refused."""
     license: str = "unknown"
     """The licence on the model card, e.g. mit."""
+    language: Language | None = None
+    """The language of the texts on the model card, e.g. en or ko. null: none, except for the embedded corpus."""
 
     @model_validator(mode="after")
     def check(self) -> "Hub":

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Recipe, Source
+from bertpre.recipe import METRICS, PATH_KEYS, Finetune, Hub, Recipe, Source
 from bertpre.recipe.paths import NAMES
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # owner/name
@@ -23,15 +23,15 @@ METRIC_IDS = {  # bertpre's names of metrics and the Hub's
 
 
 def front_matter(
-    recipe: Recipe, results: dict[str, Any], model_type: str, license: str, is_onnx: bool
+    recipe: Recipe, results: dict[str, Any], hub: Hub, model_type: str, is_onnx: bool
 ) -> dict[str, Any]:
     """The metadata that the Hub's search and widget read."""
     datasets = sorted(path for path in text_paths(recipe) if HUB_ID.fullmatch(path))
     base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init
     base = recipe.training.init if base == "pretrained" else base
     facts = {
-        "language": "en" if is_synthetic(recipe) else None,  # a recipe does not say what language its texts have
-        "license": license,
+        "language": hub.language or ("en" if is_synthetic(recipe) else None),
+        "license": hub.license,
         "library_name": "onnx" if is_onnx else "transformers",
         "pipeline_tag": pipeline_of(recipe.required_finetune) if is_classifier(results) else "fill-mask",
         "tags": [*dict.fromkeys((model_type, "bertpre")), *([] if is_classifier(results) else ["masked-lm"])],

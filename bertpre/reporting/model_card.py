@@ -75,7 +75,6 @@ def write_card(
     manifest: dict[str, Any],
     rows: Sequence[dict[str, Any]],
     repo_id: str,
-    license: str = "unknown",
     revision: str | None = None,
     step: int | None = None,
 ) -> None:
@@ -89,9 +88,8 @@ def write_card(
     model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     is_onnx, cleans = (folder / "model.onnx").exists(), reads_raw_texts(folder)
     card = model_card(
-        recipe, results, manifest, model_type, repo_id, license, has_curves, is_onnx, revision, step, cleans,
-        classes_of(folder),
-    )  # fmt: skip
+        recipe, results, manifest, model_type, repo_id, has_curves, is_onnx, revision, step, cleans, classes_of(folder)
+    )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -110,7 +108,6 @@ def model_card(
     manifest: dict[str, Any],
     model_type: str,
     repo_id: str,
-    license: str = "unknown",  # of the weights; only the person who pushes them knows it
     has_curves: bool = False,  # whether the picture PICTURE lies beside the card
     is_onnx: bool = False,
     revision: str | None = None,  # the branch that the model lies in; None: main
@@ -123,7 +120,7 @@ def model_card(
     Stages without an entry in `results` or `manifest` are left out; of a path on this machine only the last part is
     shown.
     """
-    public = without_own_places(recipe)
+    hub, public = recipe.hub, without_own_places(recipe)
     # What follows about labelled texts would be untrue of an encoder, whose recipe may have them.
     recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
     own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
@@ -134,7 +131,7 @@ def model_card(
         results = {stage: values for stage, values in results.items() if stage != "prepare"}
         own = {stage: facts for stage, facts in own.items() if stage not in ("prepare", "pretrain")}
         unused += ["corpus", "prepare", "tokenizer", "pairs", "model"]
-    head = front_matter(recipe, results, model_type, license, is_onnx)
+    head = front_matter(recipe, results, hub, model_type, is_onnx)
     name = repo_id.split("/")[-1]
     if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
         head["model-index"] = index

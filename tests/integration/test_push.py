@@ -22,7 +22,7 @@ from bertpre.files import file_checksum
 from bertpre.hub.background import BackgroundPush
 from bertpre.hub.folder import public_results
 from bertpre.hub.upload import explained_errors
-from bertpre.recipe import load_recipe
+from bertpre.recipe import load_recipe, to_yaml
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
 from tests.helpers import LIMIT, copy_run, run_cli, run_process, training_with
@@ -216,6 +216,17 @@ def test_a_public_repository_is_not_pushed_to_as_a_private_one(tiny_run: Path, h
         push_encoder(tiny_run, private=True, revision="dev")
     assert hub.model("someone/tiny").files().keys() == {".gitattributes"}
     assert "dev" not in hub.model("someone/tiny").refs
+
+
+def test_a_later_push_does_as_the_recipe_says_for_the_hub(tiny_run: Path, tmp_path: Path, hub: HubServer) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
+    recipe = load_recipe(str(run / "recipe.yaml"), ["hub.license=mit", "hub.language=ko", "hub.private=true"])
+    (run / "recipe.yaml").write_text(to_yaml(recipe))
+    done = run_cli("push", run, "someone/tiny", "--license", "apache-2.0")
+    assert done.returncode == 0, done.stderr
+    repository = hub.model("someone/tiny")
+    head = yaml.safe_load(repository.files()["README.md"].decode().split("---")[1])
+    assert (repository.is_private, head["license"], head["language"]) == (True, "apache-2.0", "ko")
 
 
 def test_branches_pull_requests_and_checkpoints(

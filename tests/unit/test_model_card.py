@@ -48,12 +48,12 @@ def recipe(*overrides: str) -> Recipe:
 
 
 def card(of: Recipe, device: str = "AMD EPYC", results: dict[str, Any] = RESULTS, processes: int = 1) -> str:
-    return model_card(of, results, manifest(device, processes), "bert", "someone/tiny", "mit")
+    return model_card(of, results, manifest(device, processes), "bert", "someone/tiny")
 
 
 def test_the_hubs_client_reads_the_metadata_and_the_metrics() -> None:
     hub = ["corpus.path=owner/corpus", "corpus.name=null", "finetune.path=owner/reviews", "training.init=owner/older"]
-    data = ModelCard(card(recipe(*hub, "evaluate.split=test")), ignore_metadata_errors=False).data
+    data = ModelCard(card(recipe(*hub, "evaluate.split=test", "hub.license=mit")), ignore_metadata_errors=False).data
     assert (data.license, data.library_name, data.pipeline_tag) == ("mit", "transformers", "fill-mask")
     assert (data.base_model, data.datasets, data.language) == ("owner/older", ["owner/corpus", "owner/reviews"], None)
     assert data.model_name == "tiny"
