@@ -24,6 +24,7 @@ class Position:
     epoch: int = 0
     group: int = 0  # of shards
     offset: int = 0
+    step: int = 0  # of this phase of a pretraining
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==

@@ -72,9 +72,7 @@ def write_encoder(
     describe(run, recipe, folder, results, repo_id, revision, step)
 
 
-def write_checkpoint(
-    checkpoint: Path, run: Path, recipe: Recipe, folder: Path, repo_id: str, to: str | None
-) -> None:
+def write_checkpoint(checkpoint: Path, run: Path, recipe: Recipe, folder: Path, repo_id: str, to: str | None) -> None:
     """The same for a checkpoint of the pretraining; the card names its branch. Raises UserError where it is damaged."""
     state = read_state(checkpoint)
     if state is None:

@@ -57,8 +57,7 @@ class PhaseBatches:
 
     def at(self, position: Position) -> "PhaseBatches":
         """What it is in the step that begins at a position, so that a resumed run goes on in turn."""
-        is_next = position.offset // self.global_batch_size % 2 == 1
-        return replace(self, is_causal=is_next) if self.alternates else self
+        return replace(self, is_causal=position.step % 2 == 1) if self.alternates else self
 
     def micro_batches(self, examples: list[Example], masked_lm_prob: float | None = None) -> Iterator[Batch]:
         """Masked micro-batches, without what the model does better without.
@@ -136,6 +135,7 @@ class PretrainingData:
         mine = slice(share * self.accelerator.process_index, share * (self.accelerator.process_index + 1))
         examples = phase.dataset.look_up(epochs[mine], rows[mine])
         micro_batches = list(phase.at(position).micro_batches(examples, self.masked_lm_prob_at(progress)))
+        after = replace(after, step=position.step + 1)
         return StepBatch(micro_batches, after, partial(phase.dataset.documents, rows))
 
     @contextmanager

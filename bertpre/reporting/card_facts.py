@@ -22,9 +22,7 @@ METRIC_IDS = {  # bertpre's names of metrics and the Hub's
 }  # fmt: skip
 
 
-def front_matter(
-    recipe: Recipe, results: dict[str, Any], hub: Hub, model_type: str, is_onnx: bool
-) -> dict[str, Any]:
+def front_matter(recipe: Recipe, results: dict[str, Any], hub: Hub, model_type: str, is_onnx: bool) -> dict[str, Any]:
     """The metadata that the Hub's search and widget read."""
     datasets = sorted(path for path in text_paths(recipe) if HUB_ID.fullmatch(path))
     base = recipe.required_finetune.init if is_classifier(results) else recipe.training.init

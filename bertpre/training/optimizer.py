@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 
+from bertpre.errors import UserError
 from bertpre.runtime import has_native_bf16
 from bertpre.training.dealing import deal, dealt
 from bertpre.training.sharding import local_part
@@ -81,9 +82,16 @@ def parameter_groups(
 
 
 def layer_factors(keys: list[str], embeddings: set[str], layer_decay: float) -> dict[str, float]:
-    """The factor on each weight's rate: 1 above the layers, `layer_decay` for the top layer, its square below, ..."""
+    """The factor on each weight's rate: 1 above the layers, `layer_decay` for the top layer, its square below, ...
+
+    Raises UserError where no weight has the number of a layer in its name.
+    """
     found = {key: re.search(r"\.layers?\.(\d+)\.", key) for key in keys}
     top = max((int(match[1]) for match in found.values() if match), default=-1)
+    if layer_decay != 1 and top < 0:
+        raise UserError(
+            "finetune.layer_decay: this model has no numbered layers, whose rates it could lower; set it to 1"
+        )
 
     def depth(key: str) -> int:
         if match := found[key]:

@@ -548,6 +548,21 @@ def test_unusable_texts_are_refused(tmp_path: Path) -> None:
         read_examples(Finetune(path=words, task="tokens"), "train")
 
 
+def test_a_split_that_names_its_classes_otherwise_says_so(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features).to_parquet(str(tmp_path / "test.parquet"))
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in (0, 1)])
+    other = str(tmp_path / "test.parquet")
+    settings = Finetune(path=path)
+    with pytest.raises(UserError, match=r"these rows' classes have names \(neg, pos\)"):
+        read_examples(settings, "train", path=other, encoder=read_examples(settings, "train").encoder)
+    settings = Finetune(path=path, label_names=["neg", "pos"])
+    encoder = read_examples(settings, "train").encoder
+    assert read_examples(settings, "train", path=other, encoder=encoder).labels.tolist() == [0, 1]
+
+
 def test_labels_of_bytes_are_refused(tmp_path: Path) -> None:
     from datasets import Dataset
 

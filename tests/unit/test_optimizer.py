@@ -5,8 +5,16 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForSequenceClassification, DebertaV2Config, MPNetConfig, PreTrainedConfig
+from transformers import (
+    AutoModelForSequenceClassification,
+    DebertaV2Config,
+    FunnelConfig,
+    FunnelForSequenceClassification,
+    MPNetConfig,
+    PreTrainedConfig,
+)
 
+from bertpre.errors import UserError
 from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.runtime import has_native_bf16
 from bertpre.training.optimizer import Lamb, Muon, build_optimizers, set_learning_rate
@@ -243,3 +251,11 @@ def test_layer_decay_lowers_the_rate_from_the_head_down_to_the_embeddings() -> N
     assert {rate for name, rate in of.items() if ".layer.1." in name} == {0.5}
     assert {rate for name, rate in of.items() if ".layer.0." in name} == {0.25}
     assert {rate for name, rate in of.items() if ".embeddings." in name} == {0.125}
+
+
+def test_layer_decay_is_refused_for_layers_without_numbers() -> None:
+    config = FunnelConfig(vocab_size=99, block_sizes=[1, 1], d_model=16, n_head=2, d_head=8, d_inner=32)
+    model = FunnelForSequenceClassification(config)
+    assert build_optimizers(model, "adamw", 1.0, 0.01)
+    with pytest.raises(UserError, match=r"finetune.layer_decay: .* set it to 1"):
+        build_optimizers(model, "adamw", 1.0, 0.01, layer_decay=0.9)

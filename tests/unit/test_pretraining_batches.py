@@ -58,10 +58,10 @@ def test_a_new_phase_has_its_own_length_and_begins_a_new_epoch(tiny_run: Path) -
     assert [rounded.phase_at(share) for share in (0.09, 0.1, 0.29, 0.3)] == [0, 1, 1, 2]
     step = data(Position(phase=0, epoch=2, offset=5), 0.7)
     assert step.micro_batches[0]["input_ids"].shape == (8, 48)
-    assert step.after == Position(phase=1, epoch=3, offset=8)  # epoch 2's examples were partly seen
-    assert data(step.after, 0.8).after == Position(phase=1, epoch=3, offset=16)
+    assert step.after == Position(phase=1, epoch=3, offset=8, step=1)  # epoch 2's examples were partly seen
+    assert data(step.after, 0.8).after == Position(phase=1, epoch=3, offset=16, step=2)
     # A budget's progress falls a little where a run resumes: the phase stays.
-    assert data(step.after, 0.69).after == Position(phase=1, epoch=3, offset=16)
+    assert data(step.after, 0.69).after == Position(phase=1, epoch=3, offset=16, step=2)
 
 
 @pytest.mark.parametrize(("kind", "has_mask"), [("none", False), ("nsp", True), ("sop", True)])
@@ -137,9 +137,11 @@ def test_a_causal_phase_predicts_all_tokens_and_validation_stays_masked(tiny_run
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_mixed_phase_is_causal_in_every_other_step(tiny_run: Path) -> None:
+@pytest.mark.parametrize("rows", [8, 1200])
+def test_a_mixed_phase_is_causal_in_every_other_step(tiny_run: Path, rows: int) -> None:
     phases = "[{share: 1.0, max_length: 32, objective: mixed}]"
-    data = data_of(tiny_run, "pairs.kind=none", f"training.phases={phases}")
+    data = data_of(tiny_run, "pairs.kind=none", f"training.phases={phases}", f"training.global_batch_size={rows}")
+    assert 8 < len(data.phases[0].dataset.plan(0)[0]) < 1200  # a step may be of more than an epoch
     position, kinds = Position(), []
     for _ in range(4):
         step = data(position, 0.0)
