@@ -64,6 +64,9 @@ Overrides = Annotated[
     ),
 ]
 RunDirectory = Annotated[str, typer.Argument(metavar="RUN_DIR", help="The directory of a finished run.")]
+Format = Annotated[
+    str | None, typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx. Default: the stock class.")
+]
 Only = Annotated[str | None, typer.Option(help="encoder or classifier. Default: both.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings, errors and results.", callback=be_quiet)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]  # `guarded` reads it
@@ -166,19 +169,18 @@ def a_run_to_export(
     run_dir: Annotated[
         str, typer.Argument(metavar="RUN_DIR", help="The directory of a run. Of a stopped one: the newest checkpoint.")
     ],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx.")],
+    to: Format = None,
     only: Only = None,
-    output_dir: Annotated[str | None, typer.Option(help="A new folder. Default: RUN_DIR/export-FORMAT.")] = None,
+    output_dir: Annotated[
+        str | None, typer.Option(help="A new folder. Default: RUN_DIR/export, or RUN_DIR/export-FORMAT.")
+    ] = None,
 ) -> None: ...
 
 
 def a_run_to_push(
     run_dir: RunDirectory,
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="The repository on the Hub: you/your-model.")],
-    to: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT", help="bert, modernbert, bertpre or onnx. Default: the stock class."),
-    ] = None,
+    to: Format = None,
     private: Annotated[
         bool, typer.Option("--private", help="Create it as private; an existing public one is refused.")
     ] = False,

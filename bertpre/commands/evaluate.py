@@ -63,6 +63,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         print(f"warning: {cut:,} words lie beyond finetune.max_length={settings.max_length} tokens and are not scored")
     if warning := shifted_class(settings.task, parts.training, test):
         print(f"warning: {warning}")
+    if settings.task == "classification" and (warning := never_predicted(test.classes, labels, outputs)):
+        print(f"warning: {warning}")
     metrics = score(settings.task, labels, outputs, test.classes)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
@@ -86,6 +88,18 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} test texts")
     print(f"evaluate: {overlap_text(metrics)}")
     return metrics
+
+
+def never_predicted(classes: Sequence[str], labels: np.ndarray, outputs: np.ndarray) -> str | None:
+    """A warning that names classes of the test texts that the classifier never predicts; accuracy hides a rare one."""
+    tested = np.bincount(labels, minlength=len(classes))
+    missed = np.flatnonzero((tested > 0) & (np.bincount(outputs.argmax(-1), minlength=len(classes)) == 0))
+    if not len(missed):
+        return None
+    named = ", ".join(f"{classes[number]!r} ({tested[number]:,})" for number in missed[:10])
+    more = f" and {len(missed) - 10:,} more" if len(missed) > 10 else ""
+    of_one = f"; 'f1' is that of {classes[1]!r}" if len(classes) == 2 else ""
+    return f"never predicted, of the classes of the test texts: {named}{more}{of_one}"
 
 
 def measure_overlap(

@@ -14,22 +14,24 @@ from bertpre.runtime import quiet_transformers
 from bertpre.training.checkpoint import list_checkpoints, read_state
 
 
-def export(run_dir: str, to: str, output_dir: str | None, only: str | None = None) -> Path:
+def export(run_dir: str, to: str | None, output_dir: str | None, only: str | None = None) -> Path:
     """Write the run's models as a Hugging Face folder and check that they compute the same; returns its path.
 
-    `to` is `bert` or `modernbert`, the stock classes; `bertpre`, which contains its own code and needs
-    `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the classifier. The folder,
-    `RUN_DIR/export-TO` by default, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model
-    is written to the folder itself. `only`, `encoder` or `classifier`, writes one of the two. Of a pretraining that has
-    not ended, the model of the newest checkpoint is written. The folder has a model card, `README.md`, with a picture
-    of the curves. ModernBERT has neither segments nor a head for next sentence prediction: for single texts it is the
-    same model.
+    `to` is `bert` or `modernbert`, the stock classes, of which None takes the one that fits; `bertpre`, which contains
+    its own code and needs `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the
+    classifier. The folder, by default `RUN_DIR/export-TO`, or `RUN_DIR/export` for None, holds the pretrained model
+    and, in `classifier/`, the fine-tuned one; a single model is written to the folder itself. `only`, `encoder` or
+    `classifier`, writes one of the two. Of a pretraining that has not ended, the model of the newest checkpoint is
+    written. The folder has a model card, `README.md`, with a picture of the curves. ModernBERT has neither segments nor
+    a head for next sentence prediction: for single texts it is the same model.
     Raises UserError for an unknown `to` or `only`, another architecture's format, a run without such a model or with
     one whose fine-tuning began again, and a folder in use.
     """
     refuse_unknown(to, only)
     run, recipe = load_run(run_dir)
-    folder = Path(output_dir).absolute() if output_dir else run / f"export-{to}"  # "." has no name
+    folder = (
+        Path(output_dir).absolute() if output_dir else run / ("export" if to is None else f"export-{to}")
+    )  # "." has no name
     check_writable(folder)
     if only != "encoder":
         refuse_unfinished_classifier(run)

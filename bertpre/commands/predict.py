@@ -121,11 +121,11 @@ def read_texts(
         named[1] = ("text_pair_column", "text_pair")
     columns = [(key, name) for key, name in named if name is not None]
     place, keys = f"--file {file}", [key for key, _ in columns]
-    for row in table.rows(columns):
+    for number, row in enumerate(table.rows(columns), start=1):
         if settings.task == "tokens":
-            yield words_in(row[0], place, "text_column")
+            yield words_in(row[0], place, "text_column", f"row {number}")
             continue
-        texts = tuple(text_in(value, place, key) for value, key in zip(row, keys, strict=True))
+        texts = tuple(text_in(value, place, key, f"row {number}") for value, key in zip(row, keys, strict=True))
         yield texts if len(texts) > 1 else texts[0]
 
 

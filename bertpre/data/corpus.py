@@ -43,10 +43,11 @@ def read_documents(
     for part in split.split("+"):
         table = open_table(path, name, part, key, text_unit, streaming)
         rows = table.rows([("text_column", text_column)])
-        for (text,) in islice(rows, limit):
+        for number, (text,) in enumerate(islice(rows, limit), start=1):
             if not isinstance(text, str | None):
                 raise UserError(
-                    f"{named(key, 'text_column')}: {text_column!r} of {path} holds {type(text).__name__}, not text"
+                    f"{named(key, 'text_column')}: {text_column!r} of {path} holds {type(text).__name__}, not text "
+                    f"(row {number} of {part})"
                 )
             yield text or ""
 

@@ -188,11 +188,14 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
     """The values found, sorted: numbers first.
 
     Raises UserError for no label at all, for fractions, for a negative number, which marks a hidden label on the Hub,
-    and for words such as NA beside numbers.
+    and for truth values or words such as NA beside numbers.
     """
-    found = {as_written(each) for label in rows.labels for each in each_of(task, label)}
+    written = [as_written(each) for label in rows.labels for each in each_of(task, label)]
+    found, kinds = set(written), set(map(type, written))
     if not found:
         raise UserError(f"{rows.place}: no example has a label; there is nothing to learn")
+    if bool in kinds and kinds & {int, float}:  # Python takes true and 1 for the same
+        raise UserError(f"{rows.place}: some labels are true or false, and others numbers; write all in one form")
     named = json.dumps([str(value) for value in sorted(found, key=lambda value: (isinstance(value, str), value))][:20])
     advice = f"leave such examples out, or, if it is a class, name all classes: 'finetune.label_names={named}'"
     if any(isinstance(value, int) and value < 0 for value in found):

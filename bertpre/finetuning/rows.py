@@ -37,10 +37,15 @@ class Rows:
     def refuse(self, is_bad: Sequence[bool], problem: str) -> None:
         """Raise UserError if a row is bad; the message names the first one and counts them."""
         if count := sum(is_bad):
-            split, number = self.ids[list(is_bad).index(True)].rsplit("/", 1)
-            first = f"row {int(number) + 1} of {split}"  # counted from 1, as `predict` does
+            first = row_of(self.ids[list(is_bad).index(True)])
             who = f"{first} has" if count == 1 else f"{count} rows (the first is {first}) have"
             raise UserError(f"{self.place}: {who} {problem}")
+
+
+def row_of(example: str) -> str:
+    """The row of an example with this id, counted from 1, as `predict` does."""
+    split, number = example.rsplit("/", 1)
+    return f"row {int(number) + 1} of {split}"
 
 
 def spread_evenly(count: int, limit: int) -> np.ndarray:
@@ -74,14 +79,16 @@ def read_rows(
         ids, rows = [ids[index] for index in kept], [rows[index] for index in kept]
     if not rows:
         raise UserError(f"{place} holds no text")
-    texts: list[Any]
+    names, texts = list(map(row_of, ids)), list[Any]()
     if settings.task == "tokens":
-        texts = [words_in(row[0], place, "text_column") for row in rows]
+        texts = [words_in(row[0], place, "text_column", where) for where, row in zip(names, rows, strict=True)]
     else:
-        texts = [clean_text(text_in(row[0], place, "text_column")) for row in rows]
+        cells = (text_in(row[0], place, "text_column", where) for where, row in zip(names, rows, strict=True))
+        texts = list(map(clean_text, cells))
     has_pairs, pairs = settings.text_pair_column is not None, None
     if has_pairs:
-        pairs = [clean_text(text_in(row[1], place, "text_pair_column")) for row in rows]
+        cells = (text_in(row[1], place, "text_pair_column", where) for where, row in zip(names, rows, strict=True))
+        pairs = list(map(clean_text, cells))
     columns = list(zip(*(row[1 + has_pairs :] for row in rows), strict=True))
     if settings.task != "tokens" and not as_text:  # whose labels are tags, separated by spaces
         columns = [as_numbers(column, settings.label_names or ()) for column in columns]
@@ -139,23 +146,25 @@ def is_written_exactly(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None and str(number_in(text)) == text
 
 
-def text_in(value: Any, place: str, key: str) -> str:
-    """The text in a column; raises UserError for anything else."""
+def text_in(value: Any, place: str, key: str, row: str) -> str:
+    """The text in a column of a row; raises UserError for anything else."""
     if not isinstance(value, str | None):
         remedy = "; write one JSON object a line, as pandas does with orient='records', lines=True"
         raise UserError(
-            f"{place}: {key} holds {type(value).__name__}, not text{remedy if isinstance(value, dict) else ''}"
+            f"{place}: {key} holds {type(value).__name__}, not text ({row}){remedy if isinstance(value, dict) else ''}"
         )
     return value or ""
 
 
-def words_in(value: Any, place: str, key: str) -> list[str]:
-    """The words in a column, given as a list or with spaces; raises UserError for anything else."""
+def words_in(value: Any, place: str, key: str, row: str) -> list[str]:
+    """The words in a column of a row, a list or with spaces; raises UserError for anything else."""
     if not isinstance(value, str | list | None):
-        raise UserError(f"{place}: {key} holds {type(value).__name__}, not words")
+        raise UserError(f"{place}: {key} holds {type(value).__name__}, not words ({row})")
     words = items_of(value)
     if others := [word for word in words if word is None or isinstance(word, bytes | list | dict)]:
-        raise UserError(f"{place}: {key} has {type(others[0]).__name__} among its words; leave such examples out")
+        raise UserError(
+            f"{place}: {key} has {type(others[0]).__name__} among its words ({row}); leave such examples out"
+        )
     return list(map(str, words))
 
 

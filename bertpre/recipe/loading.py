@@ -209,7 +209,8 @@ def explain(error: ValidationError) -> Iterator[str]:
             yield section + str(mistake["ctx"]["error"])
         else:
             value = mistake["input"]
-            given = "" if isinstance(value, dict) else f" (given: {value!r})"
+            shown = "null" if value is None else repr(value)
+            given = "" if isinstance(value, dict) else f" (given: {shown})"
             hint = "; put it in quotes" if isinstance(value, bool | int | float) and "string" in mistake["type"] else ""
             yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}{hint}"
 

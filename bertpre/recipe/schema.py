@@ -516,7 +516,8 @@ class Recipe(Section):
             other = "evaluate.path" if self.evaluate.path else "evaluate.split"
             raise ValueError(
                 f"finetune.test_fraction: sets {tuned.test_fraction:.0%} of the labelled texts aside for testing, and "
-                f"{other} names a test set too; set finetune.test_fraction=0 to test on that one, or leave {other} out"
+                f"{other} names a test set too; to test on that one, fine-tune with finetune.test_fraction=0, else "
+                f"leave {other} out (`bertpre predict` reads any file)"
             )
         if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
             raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")

@@ -405,7 +405,7 @@ def test_documents_stream(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"text_column": "body"}, "corpus.text_column: {path} has no column 'body'; its columns are text, label"),
-        ({"text_column": "label"}, "corpus.text_column: 'label' of {path} holds int, not text"),
+        ({"text_column": "label"}, "corpus.text_column: 'label' of {path} holds int, not text (row 1 of train)"),
         ({"split": "validation"}, "Bad split: validation. Available splits: ['train', 'test']"),
         ({"name": "german"}, "'german' not found"),
         ({"text_column": "body", "key": "finetune"}, "finetune.text_column: "),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertpre.commands.evaluate import measure_overlap, summary
+from bertpre.commands.evaluate import measure_overlap, never_predicted, summary
 from bertpre.reporting.evaluation import overlap_text
 from tests.unit.test_examples import examples_of
 
@@ -15,6 +15,16 @@ def test_the_summary_has_the_confidence_interval_and_the_spread() -> None:
     assert "(95 % CI -0.0500 to 0.9500)" in summary("classification", metrics)
     seeds = {"accuracy": {"mean": 0.88, "std": 0.01, "values": [0.87, 0.89]}}
     assert summary("classification", metrics | {"seeds": seeds}).endswith(", over 2 seeds 0.8800 ± 0.0100")
+
+
+def test_classes_that_are_never_predicted_are_named() -> None:
+    labels, always_second = np.array([0, 1, 1, 1]), np.eye(2)[[1, 1, 1, 1]]
+    named = "never predicted, of the classes of the test texts: 'bad' (1); 'f1' is that of 'good'"
+    assert never_predicted(("bad", "good"), labels, always_second) == named
+    assert never_predicted(("bad", "good"), labels[1:], always_second[1:]) is None  # 'bad' is not in the test texts
+    assert never_predicted(("bad", "good"), labels, np.eye(2)[[0, 1, 1, 1]]) is None
+    many = never_predicted([str(number) for number in range(14)], np.arange(14), np.eye(14)[[0] * 14])
+    assert many is not None and many.endswith("'9' (1), '10' (1) and 3 more")
 
 
 def test_test_texts_that_were_learned_are_counted_and_left_out_of_a_second_accuracy() -> None:

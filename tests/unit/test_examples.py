@@ -539,13 +539,19 @@ def test_unusable_texts_are_refused(tmp_path: Path) -> None:
         read_examples(Finetune(path=path, label_column="stars"), "train")
     with pytest.raises(UserError, match="finetune.text_pair_column: .* has no column 'b'"):
         read_examples(Finetune(path=path, text_pair_column="b"), "train")
-    with pytest.raises(UserError, match="text_column holds int, not text"):
+    with pytest.raises(UserError, match=r"text_column holds int, not text \(row 1 of train\)"):
         read_examples(Finetune(path=path, text_column="label", label_column="text"), "train")
     with pytest.raises(UserError, match="text_column holds int, not words"):
         read_examples(Finetune(path=path, task="tokens", text_column="label", label_column="text"), "train")
     words = write_rows(tmp_path / "words.jsonl", [{"text": ["a", None], "label": ["O", "B-X"]}])
     with pytest.raises(UserError, match="text_column has NoneType among its words"):
         read_examples(Finetune(path=words, task="tokens"), "train")
+
+
+def test_truth_values_beside_numbers_are_no_classes(tmp_path: Path) -> None:
+    rows = [{"text": "t", "label": label} for label in (False, True, 0, 1)]
+    with pytest.raises(UserError, match="some labels are true or false, and others numbers"):
+        read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows)), "train")
 
 
 def test_a_split_that_names_its_classes_otherwise_says_so(tmp_path: Path) -> None:
