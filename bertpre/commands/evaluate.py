@@ -91,15 +91,17 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
 
 
 def never_predicted(classes: Sequence[str], labels: np.ndarray, outputs: np.ndarray) -> str | None:
-    """A warning that names classes of the test texts that the classifier never predicts; accuracy hides a rare one."""
+    """A warning that names the test texts' classes that no text is predicted to have; accuracy hides a rare one."""
     tested = np.bincount(labels, minlength=len(classes))
     missed = np.flatnonzero((tested > 0) & (np.bincount(outputs.argmax(-1), minlength=len(classes)) == 0))
     if not len(missed):
         return None
-    named = ", ".join(f"{classes[number]!r} ({tested[number]:,})" for number in missed[:10])
-    more = f" and {len(missed) - 10:,} more" if len(missed) > 10 else ""
+    named = ", ".join(
+        f"{classes[number]!r} ({tested[number]:,} of {len(labels):,} test texts)" for number in missed[:5]
+    )
+    more = f" and {len(missed) - 5:,} more classes" if len(missed) > 5 else ""
     of_one = f"; 'f1' is that of {classes[1]!r}" if len(classes) == 2 else ""
-    return f"never predicted, of the classes of the test texts: {named}{more}{of_one}"
+    return f"the classifier never predicts {named}{more}{of_one}"
 
 
 def measure_overlap(

@@ -29,9 +29,8 @@ def export(run_dir: str, to: str | None, output_dir: str | None, only: str | Non
     """
     refuse_unknown(to, only)
     run, recipe = load_run(run_dir)
-    folder = (
-        Path(output_dir).absolute() if output_dir else run / ("export" if to is None else f"export-{to}")
-    )  # "." has no name
+    name = "export" if to is None else f"export-{to}"
+    folder = Path(output_dir).absolute() if output_dir else run / name  # "." has no name
     check_writable(folder)
     if only != "encoder":
         refuse_unfinished_classifier(run)

@@ -19,12 +19,12 @@ def test_the_summary_has_the_confidence_interval_and_the_spread() -> None:
 
 def test_classes_that_are_never_predicted_are_named() -> None:
     labels, always_second = np.array([0, 1, 1, 1]), np.eye(2)[[1, 1, 1, 1]]
-    named = "never predicted, of the classes of the test texts: 'bad' (1); 'f1' is that of 'good'"
+    named = "the classifier never predicts 'bad' (1 of 4 test texts); 'f1' is that of 'good'"
     assert never_predicted(("bad", "good"), labels, always_second) == named
     assert never_predicted(("bad", "good"), labels[1:], always_second[1:]) is None  # 'bad' is not in the test texts
     assert never_predicted(("bad", "good"), labels, np.eye(2)[[0, 1, 1, 1]]) is None
     many = never_predicted([str(number) for number in range(14)], np.arange(14), np.eye(14)[[0] * 14])
-    assert many is not None and many.endswith("'9' (1), '10' (1) and 3 more")
+    assert many is not None and many.endswith("'5' (1 of 14 test texts) and 8 more classes")
 
 
 def test_test_texts_that_were_learned_are_counted_and_left_out_of_a_second_accuracy() -> None:
