@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of what a user may have there
-# The words in which numpy and safetensors say the same, in errors without a number.
+PLACE = re.compile(r" in position \d+(-\d+)?")
+# The words in which numpy and safetensors say the same as FULL, in errors without a number.
 IN_WORDS = re.compile(rf"\d+ requested and \d+ written|os error ({FULL[0]}|{FULL[1]})\b")
 
 
@@ -35,8 +36,11 @@ def unreadable(error: Exception) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class if it has no message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """The first line of an error's message, or the name of its class if it has no message.
+
+    Without the place of a byte that cannot be decoded, which is one in a part of the file.
+    """
+    return PLACE.sub("", (str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 def refuse_outside(argument: str, value: float, least: float, most: float = math.inf) -> None:

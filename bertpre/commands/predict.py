@@ -1,5 +1,6 @@
 """`bertpre predict`: label texts with a run's classifier, or any other."""
 
+import io
 import json
 import os
 import re
@@ -144,6 +145,8 @@ def read_lines(file: str | None) -> Iterator[str]:
                 raise UserError(f"{place} is an archive or an Excel file; save it as CSV or text")
             if is_utf16(file):
                 raise UserError(f"{place} is in UTF-16 or UTF-32; save it as UTF-8")
+        if file is None and isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="strict")  # in the locale C.UTF-8 Python lets other bytes pass
         with nullcontext(sys.stdin or ()) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
             yield from (line.removeprefix("\ufeff").rstrip("\n") for line in stream)
     except (OSError, ValueError, *DAMAGED) as error:

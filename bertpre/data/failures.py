@@ -13,7 +13,8 @@ from bertpre.errors import UserError, first_line
 
 LOCAL_COPY = "without a network, give a local copy with the same layout: {place}=FOLDER"
 ADVICE = {  # by what readers say
-    "codec can't decode": "; save it as UTF-8, e.g. with: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW_FILE",
+    "codec can't decode": "; save it as UTF-8, where all of it is in another encoding e.g. with: "
+    "iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW_FILE",
     "end-of-stream marker": "; it is cut off: copy it again",
     "Invalid data stream": "; it is damaged: copy it again",
     "EOF inside string": "; a quote is not closed",

@@ -166,6 +166,8 @@ def to_number(value: Any) -> float | None:
     """A number that fp32 can hold, given as one or as text; None for anything else."""
     try:
         number = float(value)
+        if isinstance(value, str) and "_" in value:  # Python's own way to group digits: 1_0 is 10
+            return None
     except (TypeError, ValueError, OverflowError):
         return None
     return number if abs(number) <= float(np.finfo(np.float32).max) else None

@@ -201,14 +201,14 @@ def entity_counts(
 
 
 def has_entities(classes: tuple[str, ...]) -> bool:
-    """Whether the tags mark where entities begin."""
-    return any(name.startswith("B-") for name in classes)
+    """Whether the tags are those of entities; IOB1 has B- only where one follows another of its kind."""
+    return any(name.startswith(("B-", "I-")) for name in classes)
 
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """(kind, first word, last word + 1) of each entity; an I- after another kind begins an entity, as in conlleval.
 
-    Tags are IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these.
+    Tags are IOB1, IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these.
     """
     found: set[tuple[str, int, int]] = set()
     start, kind = 0, None

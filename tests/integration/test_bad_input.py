@@ -284,7 +284,6 @@ CASES = {
     "probe run --limit 0": "--limit",
     "probe run --texts none.txt": "--texts",
     "probe run --pairs good.csv": "--pairs",
-    "export run": "--to",
     "export run --to tensorflow": "--to tensorflow: choose one of",
     "export run --to modernbert": "run/model: architecture bert cannot become modernbert",
     "export bad-model --to bert": "bad-model: a file of a model is damaged",

@@ -64,6 +64,16 @@ def test_arguments_standard_input_and_a_stock_classifier(
     assert_same(table(capsys.readouterr().out), printed)
 
 
+def test_bytes_on_standard_input_that_are_not_utf_8_are_refused(
+    tiny_modern_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(b"A fine f\xfclm.\n"), encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", stream)
+    assert run_here("predict", tiny_modern_run) == 2
+    said = capsys.readouterr().err
+    assert "standard input cannot be read as text: 'utf-8' codec can't decode byte 0xfc: invalid" in said
+
+
 def test_a_copy_of_the_classifier_cuts_long_texts_as_the_run_does(tiny_modern_run: Path, tmp_path: Path) -> None:
     text = " ".join(["A fine film."] * 40 + ["A dull one, boring and long."] * 40)
     assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0

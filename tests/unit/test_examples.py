@@ -507,6 +507,7 @@ def test_a_limit_spreads_evenly_over_the_split(tmp_path: Path) -> None:
         ({}, [1, 1, 1], "has one class only (1)"),
         ({}, [1, None, 0], "row 2 of train has no label"),
         ({"task": "regression"}, [1.0, math.nan, 2.0], "row 2 of train has no label"),
+        ({"task": "regression"}, ["1", "2_5", "2"], "row 2 of train has a label that is not a finite number ('2_5')"),
         ({"task": "regression"}, ["1", "inf", "2"], "row 2 of train has a label that is not a finite number ('inf')"),
         ({"task": "regression"}, [2, 2, 2], "has one label only (2)"),
         ({"task": "tokens"}, ["A", "A B", "B"], "row 2 of train has not as many labels as words"),

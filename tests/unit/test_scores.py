@@ -155,6 +155,8 @@ def test_an_entity_counts_only_as_a_whole() -> None:
     assert figures["f1"] == pytest.approx(0.5)  # one of two, of two
     assert figures["calibration"]["expected_error"] == pytest.approx(1 / 5)
     assert figures["per_class"] == {"PER": {"precision": 0.5, "recall": 0.5, "f1": 0.5, "examples": 2}}
+    iob1 = score("tokens", [np.array([0, 0, 1])], [np.eye(2)[[0, 1, 1]]], ("I-PER", "O"))  # no entity begins beside one
+    assert (iob1["f1"], list(iob1["per_class"])) == (0.0, ["PER"])
     lone = score("tokens", [np.array([0, 2])], [np.eye(3)[[0, 2]]], ("B-PER", "I-PER", "S"))  # a tag without a kind
     assert lone["f1"] == 1
     assert intervals("tokens", labels * 50, outputs * 50, classes)["f1"] == pytest.approx([0.5, 0.5], abs=0.15)
