@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, of what a user may have there
-PLACE = re.compile(r" in position \d+(-\d+)?")
+PLACE = re.compile(r" in position \d+(-\d+)?")  # in the error of a decoder
 # The words in which numpy and safetensors say the same as FULL, in errors without a number.
 IN_WORDS = re.compile(rf"\d+ requested and \d+ written|os error ({FULL[0]}|{FULL[1]})\b")
 

@@ -25,7 +25,7 @@ from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.remedies import Remedies
-from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.schedule import Duration, lr_at, whole_warmup
 from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
 from bertpre.training.trackers import SHOWN, MetricsLog, Tracker
@@ -149,7 +149,6 @@ def build_finetuning_trainer(
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
     steps = epochs * data.steps_per_epoch
-    warmup = settings.warmup if settings.warmup * steps >= 1 else 0.0  # its first step has a rate of 0
     is_short = training.compile == "auto" and not is_worth_compiling(flops, device)
     return Trainer(
         accelerator=data.accelerator,
@@ -168,7 +167,7 @@ def build_finetuning_trainer(
         source=data,
         objective=TaskObjective(model.task),
         duration=Duration(max_steps=steps),
-        lr_at=partial(lr_at, schedule="linear", warmup=warmup),
+        lr_at=partial(lr_at, schedule="linear", warmup=whole_warmup(settings.warmup, steps)),
         log=StepLog(log, training.log_every, [SpikeWatch()], Machine(price_per_hour=training.price_per_hour)),
         seed=seed,
         arithmetic=Arithmetic(

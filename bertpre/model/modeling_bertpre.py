@@ -301,8 +301,8 @@ class CachedCrossEntropy(torch.autograd.Function):
         for rows, row_gradient, label, row_weight in zip(*(part.split(count) for part in parts), strict=True):
             probabilities = F.softmax(rows, -1, dtype=torch.float32)
             # The largest probability is 1 / sum(exp(score - largest score)): the logarithms need no second pass.
-            below = rows.gather(1, label).float() - rows.amax(-1, keepdim=True).float()  # the largest score
-            loss -= ((below + probabilities.amax(-1, keepdim=True).log()) * row_weight).sum()
+            below_largest = rows.gather(1, label).float() - rows.amax(-1, keepdim=True).float()
+            loss -= ((below_largest + probabilities.amax(-1, keepdim=True).log()) * row_weight).sum()
             probabilities.scatter_add_(1, label, -torch.ones_like(row_weight))
             row_gradient.copy_(probabilities.mul_(row_weight))
         ctx.save_for_backward(gradient)

@@ -23,7 +23,7 @@ from bertpre.training.evaluation import Evaluation, evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.remedies import Remedies
-from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.schedule import Duration, lr_at, whole_warmup
 from bertpre.training.sharding import shard_model
 from bertpre.training.step import Arithmetic
 from bertpre.training.step_log import Machine, StepLog
@@ -74,7 +74,12 @@ def build_pretraining_trainer(
         source=data,
         objective=objective,
         duration=duration(training),
-        lr_at=partial(lr_at, schedule=training.schedule, warmup=warm_up(training), decay=training.decay),
+        lr_at=partial(
+            lr_at,
+            schedule=training.schedule,
+            warmup=whole_warmup(training.warmup, training.max_steps),
+            decay=training.decay,
+        ),
         log=step_log(
             recipe, accelerator, model, data, dtype, folder, writes=accelerator.is_main_process and not is_rehearsal
         ),
@@ -92,11 +97,6 @@ def build_pretraining_trainer(
         after_step=after_step,
         remedies=REMEDIES,
     )
-
-
-def warm_up(training: Training) -> float:
-    """The share of the training in which the rate rises; 0 where that is less than a step, whose rate would be 0."""
-    return training.warmup if training.max_steps is None or training.warmup * training.max_steps >= 1 else 0.0
 
 
 FP32_FLOPS, BF16_FLOPS = 3e10, 1.2e11  # a second, of training steps on two cores with AVX2 and with AVX512-BF16

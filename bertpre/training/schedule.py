@@ -18,6 +18,11 @@ def lr_at(progress: float, schedule: str, warmup: float, decay: float = 1.0) -> 
     return (1 - math.cos(math.pi * left)) / 2 if schedule == "cosine" else left
 
 
+def whole_warmup(warmup: float, steps: int | None) -> float:
+    """The share `warmup` of so many steps (None: not known), or 0 where it is less than one, whose rate would be 0."""
+    return warmup if steps is None or warmup * steps >= 1 else 0.0
+
+
 @dataclass(frozen=True)
 class Duration:
     """How long to train: steps, tokens or a wall-clock budget in seconds; the first to be reached ends it."""

@@ -1,4 +1,4 @@
-"""When pretraining leaves the layers uncompiled, and its warm-up out."""
+"""When pretraining leaves the layers uncompiled."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertpre.pretraining.build import is_short, warm_up
+from bertpre.pretraining.build import is_short
 from bertpre.recipe import load_recipe
 
 
@@ -63,9 +63,3 @@ def test_what_is_asked_for_and_other_machines_are_compiled_as_before() -> None:
     assert not is_uncompiled("quickstart", device="cuda")
     assert not is_uncompiled("quickstart", "training.compile=true")
     assert not is_uncompiled("quickstart", "training.compile=false")  # which `choose_compile` says
-
-
-@pytest.mark.parametrize(("steps", "expected"), [(1, 0.0), (99, 0.0), (100, 0.01), ("null", 0.01)])
-def test_a_warm_up_of_less_than_a_step_is_left_out(steps: int | str, expected: float) -> None:
-    overrides = [f"training.max_steps={steps}", "training.warmup=0.01"]
-    assert warm_up(load_recipe("quickstart", overrides).training) == expected

@@ -3,7 +3,7 @@
 import pytest
 
 from bertpre.training.clock import Clock
-from bertpre.training.schedule import Duration, lr_at
+from bertpre.training.schedule import Duration, lr_at, whole_warmup
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,8 @@ def test_what_is_kept_for_the_end_does_not_shorten_the_time_left(monkeypatch: py
     monkeypatch.setattr(clock, "now", lambda: 80.0)
     assert clock.seconds_left(step=1, tokens=0) == pytest.approx(3600 - 80)
     assert clock.seconds_left(step=500, tokens=0) == pytest.approx(20)  # at 25 steps a second
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, 0.0), (99, 0.0), (100, 0.01), (None, 0.01)])
+def test_a_warm_up_of_less_than_a_step_is_left_out(steps: int | None, expected: float) -> None:
+    assert whole_warmup(0.01, steps) == expected

@@ -109,6 +109,13 @@ def poison(bad_steps: Iterable[int], in_weights: bool = False) -> tuple[Callable
     return hook, tried
 
 
+def test_the_first_step_of_a_short_training_has_a_rate(tiny_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    recipe = recipe_of(tiny_run, target, "training.max_steps=2", "training.warmup=0.01")  # less than a step
+    pretrain(recipe)
+    assert read_metrics(target, "pretrain", "train")[0]["learning_rate"] == recipe.training.learning_rate
+
+
 def progress_of(trainer: Trainer) -> int:
     return trainer.progress.step
 
