@@ -1,8 +1,8 @@
 """What rounds of pseudo-labels from the network itself gain, after NB-SVM's or without any other model.
 
-python benchmarks/self_training.py RUN OUT nb-svm|labels [ROUNDS] [SEED]     (default: 2 rounds, seed 0)
+python benchmarks/self_training.py RUN OUT nb-svm|labels [ROUNDS] [SEED] [KEY=VALUE ...]     (default: 2 rounds, seed 0)
 
-RUN is a pretrained run of imdb-mini-cpu. 15 % of its labelled texts are for validation. The first round is the recipe's
+RUN is a pretrained run of imdb-mini-cpu, KEY=VALUE a change of its recipe. 15 % of its labelled texts are for validation. The first round is the recipe's
 fine-tuning (nb-svm), or that of the labelled texts alone (labels). Its classifier then reads the unlabelled texts at
 `finetune.max_length`. Each further round trains the pretrained model afresh on the mean of the probabilities of all
 rounds before it, and of NB-SVM where that came first. Prints JSON lines of accuracies and losses on the validation
@@ -35,12 +35,12 @@ def measured(classifier: Classifier, labelled: Labelled, file: Path) -> dict[str
     return {"accuracy": float((outputs.argmax(-1) == labels).mean()), "loss": float(-np.log(right).mean())}
 
 
-def main(run: str, out: Path, teacher: str, rounds: int, seed: int) -> None:
+def main(run: str, out: Path, teacher: str, rounds: int, seed: int, changes: list[str]) -> None:
     """All rounds."""
-    recipe, accelerator = load_recipe(f"{run}/recipe.yaml", [*KEYS, f"output_dir={run}"]), start_accelerator()
+    recipe, accelerator = load_recipe(f"{run}/recipe.yaml", [*KEYS, f"output_dir={run}", *changes]), start_accelerator()
     keep_freed_memory()
     labelled, answers = Labelled(recipe), []
-    found: dict[str, Any] = {"benchmark": "self_training", "teacher": teacher, "seed": seed}
+    found: dict[str, Any] = {"benchmark": "self_training", "teacher": teacher, "seed": seed, "changes": changes}
     own = recipe.model_copy(update={"output_dir": str(out)})
     for number in range(1, rounds + 1):
         start, folder = time.perf_counter(), out / f"round-{number}"
@@ -64,5 +64,5 @@ def main(run: str, out: Path, teacher: str, rounds: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    rounds, seed = [*sys.argv[4:], *["2", "0"][len(sys.argv) - 4 :]]
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(rounds), int(seed))
+    rounds, seed = [*sys.argv[4:6], *["2", "0"][len(sys.argv[4:6]) :]]
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(rounds), int(seed), sys.argv[6:])
