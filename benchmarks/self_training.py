@@ -4,9 +4,10 @@ python benchmarks/self_training.py RUN OUT nb-svm|labels [ROUNDS] [SEED] [KEY=VA
 
 RUN is a pretrained run of imdb-mini-cpu, KEY=VALUE a change of its recipe. 15 % of its labelled texts are for
 validation. The first round is the recipe's fine-tuning (nb-svm), or that of the labelled texts alone (labels). Its
-classifier then reads the unlabelled texts at `finetune.max_length`. Each further round trains the pretrained model afresh on the mean of the probabilities of all
-rounds before it, and of NB-SVM where that came first. Prints JSON lines of accuracies and losses on the validation
-part, the last one complete; OUT, a folder, gets the probabilities and the classifiers.
+classifier then reads the unlabelled texts at `finetune.max_length`. Each further round trains the pretrained model
+afresh on the mean of the probabilities of all rounds before it, and of NB-SVM where that came first. Prints JSON lines
+of accuracies and losses on the validation part, the last one complete; OUT, a folder, gets the probabilities and the
+classifiers.
 """
 
 import json
