@@ -59,13 +59,17 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     if is_chosen := chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
     labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
-    if settings.task == "tokens" and (cut := sum(map(len, test.texts)) - sum(map(len, labels))):
-        print(f"warning: {cut:,} words lie beyond finetune.max_length={settings.max_length} tokens and are not scored")
+    unscored = sum(map(len, test.texts)) - sum(map(len, labels)) if settings.task == "tokens" else 0
+    if unscored:
+        limit = f"finetune.max_length={settings.max_length}"
+        print(f"warning: {unscored:,} words lie beyond {limit} tokens and are not scored")
     if warning := shifted_class(settings.task, parts.training, test):
         print(f"warning: {warning}")
     if settings.task == "classification" and (warning := never_predicted(test.classes, labels, outputs)):
         print(f"warning: {warning}")
     metrics = score(settings.task, labels, outputs, test.classes)
+    if unscored:
+        metrics["unscored_words"] = unscored
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
     blocks = neighbours(settings, test)

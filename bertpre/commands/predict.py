@@ -131,9 +131,9 @@ def read_texts(
 
 
 def in_one_line(text: Text) -> str:
-    """A text as it is printed: without line breaks, with a tab between the two texts of a pair."""
+    """A text as it is printed: without line breaks and tabs, with one tab between the two texts of a pair."""
     parts = [text] if isinstance(text, str) else text
-    return ("\t" if isinstance(text, tuple) else " ").join(re.sub(r"[\r\n]+", " ", part) for part in parts)
+    return ("\t" if isinstance(text, tuple) else " ").join(re.sub(r"[\t\r\n]+", " ", part) for part in parts)
 
 
 def read_lines(file: str | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.console import console
-from bertpre.data.corpus import TextSource
+from bertpre.data.corpus import TextSource, mention_unread_splits
 from bertpre.data.duplicates import first_of_duplicates
 from bertpre.data.encoder import Encoder
 from bertpre.data.parts import (
@@ -141,6 +141,7 @@ class StoreBuilder:
         sources, counts = [("parts", source) for source in self.sources], {"parts": 0, "held_out": 0}
         if self.held_out is not None:
             sources.append(("held_out", self.held_out))
+        mention_unread_splits([source for _, source in sources])
 
         def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
             for kind, source in sources:

@@ -2,16 +2,25 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertpre.console import log_once
 from bertpre.data import sample
 from bertpre.data.failures import LOCAL_COPY, failures_explained
 from bertpre.data.formats import are_tagged
-from bertpre.data.local_files import KNOWN_ENDINGS, ending, files_of_pattern, holds_tsv, load_files, load_folder
+from bertpre.data.local_files import (
+    KNOWN_ENDINGS,
+    ending,
+    files_by_split,
+    files_of_pattern,
+    holds_tsv,
+    load_files,
+    load_folder,
+)
 from bertpre.data.tables import Columns, CsvFiles, named, path_key
 from bertpre.errors import UserError
 from bertpre.files import ask_hub
@@ -81,6 +90,23 @@ class TextSource:
         path, split = held_out_place(place, self.path)
         name = self.name if path == self.path else None
         return replace(self, path=path, split=split, name=name, limit=None, weight=1.0, key=f"{self.key}.held_out")
+
+
+def mention_unread_splits(sources: Sequence[TextSource]) -> None:
+    """Log one line for each folder with splits that no source reads, which a name such as `test.txt` makes."""
+    for path in dict.fromkeys(source.path for source in sources):
+        same = [source for source in sources if source.path == path]
+        if path == "sample" or not Path(path).is_dir():
+            continue
+        first, read = same[0], {part for source in same for part in source.split.split("+")}
+        with failures_explained(path, first.name, first.split, first.key):
+            found = list(files_by_split(Path(path), first.name)[0])
+        if unread := [split for split in found if split not in read]:
+            key = named(first.key, "split")
+            log_once(
+                f"{key}: the names of files or folders in {path} make the splits {', '.join(found)}; not read: "
+                f"{', '.join(unread)}. To read all: {key}={'+'.join(found)}"
+            )
 
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -285,17 +285,23 @@ class JsonFiles:
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
         """Batches of rows, column by column.
 
-        Raises ValueError, which names the file, for anything but objects, and where none has one of the columns.
+        Raises ValueError, which names the file, for anything but objects, and where none has one of the columns. A line
+        says how many rows lack one that others have.
         """
         for name in self.files:
-            rows, found = read_json(name), dict[str, None]()
+            rows, count, found = read_json(name), 0, Counter[str]()
             with file_named(name):
                 while batch := list(islice(rows, batch_size)):
-                    keys = dict.fromkeys(key for row in batch for key in row)
-                    found |= keys
+                    count += len(batch)
+                    keys = Counter(key for row in batch for key in row)
+                    found += keys
                     yield {key: [row.get(key) for row in batch] for key in self.columns or keys}
-            if found and (missing := set(self.columns or ()).difference(found)):
+            wanted = self.columns or ()
+            if found and (missing := set(wanted).difference(found)):
                 raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+            for key in wanted:
+                if lacking := count - found[key]:
+                    log_once(f"{name}: {lacking:,} of {count:,} rows have no key {key!r}, as if it were empty")
 
 
 def read_json(name: str) -> Iterator[dict[str, Any]]:

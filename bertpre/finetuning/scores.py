@@ -190,7 +190,7 @@ def entity_counts(
     labels: list[np.ndarray], probabilities: list[np.ndarray], classes: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """For each kind of entity the correct, predicted and true entities of each text, (N, 3)."""
-    kinds = {kind for mark, _, kind in (name.partition("-") for name in classes) if mark in (*"BIES", *BILOU)}
+    kinds = {kind for mark, kind in map(mark_and_kind, classes) if mark in tuple("BIES")}
     counts = {kind: np.zeros((len(labels), 3), dtype=np.int64) for kind in kinds}
     for number, (row, tags) in enumerate(zip(probabilities, labels, strict=True)):
         found, truth = (entities([classes[tag] for tag in each]) for each in (row.argmax(-1), tags))
@@ -202,19 +202,25 @@ def entity_counts(
 
 def has_entities(classes: tuple[str, ...]) -> bool:
     """Whether the tags are those of entities; IOB1 has B- only where one follows another of its kind."""
-    return any(name.startswith(("B-", "I-")) for name in classes)
+    return any(name.upper().startswith(("B-", "I-")) for name in classes)
+
+
+def mark_and_kind(tag: str) -> tuple[str, str]:
+    """The place of a word in its entity (B, I, E, S, or O outside), as IOBES names it, and the entity's kind."""
+    mark, _, kind = tag.partition("-")
+    return BILOU.get(mark.upper(), mark.upper()), kind
 
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """(kind, first word, last word + 1) of each entity; an I- after another kind begins an entity, as in conlleval.
 
-    Tags are IOB1, IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these.
+    Tags are IOB1, IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these, in
+    capitals or small letters.
     """
     found: set[tuple[str, int, int]] = set()
     start, kind = 0, None
     for place, tag in enumerate([*tags, "O"]):
-        mark, _, here = tag.partition("-")
-        mark = BILOU.get(mark, mark)
+        mark, here = mark_and_kind(tag)
         if kind is not None and (mark not in "IE" or here != kind):
             found.add((kind, start, place))
             kind = None

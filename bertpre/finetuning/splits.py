@@ -207,6 +207,8 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
     if not is_chosen.any():
         size = settings.validation_block
         of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
+        if size == 1 and len(sizes) == 1:
+            raise UserError(f"{key}: all {len(examples)} examples have the same text; is it the right column?")
         raise UserError(
             f"{key}: {share} of {len(examples)} examples{of_size} leaves nothing to measure on; give more examples "
             "or a larger fraction, or 0 for no such part"

@@ -107,9 +107,9 @@ def build_task(settings: "Finetune", training: Examples) -> Task:
 
     `balanced` class weights are inversely proportional to the classes' counts, as in scikit-learn.
     Raises UserError if there is not one weight for each class, if a regression's training labels are all the same, or
-    if two classes that `label_names` does not name are all but the same.
+    if two classes or tags that `label_names` does not name are all but the same.
     """
-    if settings.task in ("classification", "multi_label") and settings.label_names is None:
+    if settings.task != "regression" and settings.label_names is None:
         refuse_alike(training.classes)
     if settings.task == "regression":
         center, scale = training.labels.mean(), training.labels.std()

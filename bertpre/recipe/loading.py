@@ -20,6 +20,16 @@ from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
 NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)  # what PyYAML raises, also for `!!int abc`
 
 TRACES = ("results.json", "manifest.json", "metrics.jsonl", "data.partial", "data/manifest.json")  # what stages leave
+PLAIN = {
+    "Value error, ": "",
+    "Input should": "must",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "a valid integer": "an integer",
+    "a valid number": "a number",
+    ", unable to parse string as an integer": "",
+    ", unable to parse string as a number": "",
+}
 Overrides = Sequence[str] | Mapping[str, Any]
 
 
@@ -40,12 +50,14 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
             values = follow_move(read_yaml(path), path.parent)
     overrides = [overrides] if isinstance(overrides, str) else overrides
     given = flatten(dict(overrides) if isinstance(overrides, Mapping) else {}) | flatten(keys)
-    for override in overrides if isinstance(overrides, Sequence) else ():
+    written = overrides if isinstance(overrides, Sequence) else ()
+    for override in written:
         apply_override(values, override)
     for key, value in given.items():
         set_key(values, key, os.fspath(value) if isinstance(value, os.PathLike) else value)
     place = path.name if path in shipped_recipes().values() else str(path)
-    return with_absolute_paths(validated(values, place))
+    overridden = {*given, *(override.partition("=")[0] for override in written)}
+    return with_absolute_paths(validated(values, place, overridden))
 
 
 def stored_recipe(folder: Path, prefer_near: bool = False) -> Recipe:
@@ -72,12 +84,20 @@ def is_of_a_run(path: Path, values: dict[str, Any]) -> bool:
     return path.name == "recipe.yaml" and (is_at_home or any((here / trace).exists() for trace in TRACES))
 
 
-def validated(values: dict[str, Any], place: str) -> Recipe:
-    """The recipe of these values; raises UserError, which names the place and the keys."""
+def validated(values: dict[str, Any], place: str, overridden: Collection[str] = ()) -> Recipe:
+    """The recipe of these values; raises UserError, which names the keys, and the place of those not overridden."""
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise UserError("\n".join(f"{place}: {line}" for line in explain(error))) from None
+        lines = [line if is_about(line, overridden) else f"{place}: {line}" for line in explain(error)]
+        raise UserError("\n".join(lines)) from None
+
+
+def is_about(line: str, keys: Collection[str]) -> bool:
+    """Whether a mistake's line begins with one of the keys, or with a section or an entry of one."""
+    found = re.match(r"(?:(?:unknown )?key ')?([\w.]+)", line)
+    mistaken = f"{found[1]}." if found else ""
+    return any(mistaken.startswith(f"{key}.") or f"{key}.".startswith(mistaken) for key in keys)
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -212,7 +232,14 @@ def explain(error: ValidationError) -> Iterator[str]:
             shown = "null" if value is None else repr(value)
             given = "" if isinstance(value, dict) else f" (given: {shown})"
             hint = "; put it in quotes" if isinstance(value, bool | int | float) and "string" in mistake["type"] else ""
-            yield f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}{hint}"
+            yield f"{key}: {in_plain_words(mistake['msg'])}{given}{hint}"
+
+
+def in_plain_words(message: str) -> str:
+    """What pydantic says of a value, in fewer words: `must be at least 1`."""
+    for long, short in PLAIN.items():
+        message = message.replace(long, short)
+    return message
 
 
 def known_keys(section: type[Section] = Recipe) -> Iterator[str]:

@@ -170,10 +170,14 @@ def test_rows(measured: dict[str, Any]) -> list[tuple[str, str]]:
     """The main metrics on the test split."""
     rows = []
     units = f"{measured['words']:,} test words" if "words" in measured else f"{measured['examples']:,} test texts"
+    if unscored := measured.get("unscored_words"):
+        units += f" ({unscored:,} more lie beyond finetune.max_length and are not scored)"
     shown = dict.fromkeys((*(name for names in METRICS.values() for name in names), "f1_macro", "rmse", "mae"))
     for name in (name for name in shown if name in measured and name != "loss"):
         form = ".2%" if name == "accuracy" else None
         text = figure_text(measured[name]) if form is None else f"{measured[name]:{form}} of {units}"
+        if name == "f1" and "confusion" in measured and "words" not in measured and len(measured["confusion"]) == 2:
+            text += f" of {list(measured['per_class'])[1]!r}"
         if name in measured["intervals"]:
             text += f"; {interval_text(measured['intervals'][name], form)}"
         if name in measured.get("seeds", {}):

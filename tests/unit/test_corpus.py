@@ -18,7 +18,7 @@ import pytest
 
 from bertpre.data import sample
 from bertpre.data.cleaning import clean_text
-from bertpre.data.corpus import open_table, read_documents
+from bertpre.data.corpus import TextSource, mention_unread_splits, open_table, read_documents
 from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
 from bertpre.data.local_files import KNOWN_ENDINGS
@@ -280,6 +280,25 @@ def folder(tmp_path: Path) -> Path:
 def test_splits_of_a_folder_are_joined_by_plus(folder: Path) -> None:
     texts = TABLE["text"].tolist()
     assert list(read_documents(str(folder), split="test+train")) == texts[:1] + texts
+
+
+def test_splits_of_a_folder_that_no_source_reads_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one, other = TextSource(str(folder)), TextSource(str(folder), split="test", key="corpus.more.0")
+    mention_unread_splits([one, other])
+    mention_unread_splits([TextSource("sample"), TextSource(str(folder), split="train+test")])
+    assert not caplog.messages
+    mention_unread_splits([one])
+    assert caplog.messages == [
+        f"corpus.split: the names of files or folders in {folder} make the splits train, test; not read: test. To read "
+        "all: corpus.split=train+test"
+    ]
+
+
+def test_rows_of_json_that_lack_a_key_of_others_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "one"}\n{"Text": "two"}\n{"text": null}\n')
+    assert list(read_documents(str(file))) == ["one", "", ""]
+    assert caplog.messages == [f"{file}: 1 of 3 rows have no key 'text', as if it were empty"]
 
 
 def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:

@@ -279,6 +279,13 @@ def test_labels_that_look_alike_are_a_mistake(other: str, tmp_path: Path) -> Non
     assert named.labels.tolist() == [0, 1, 2] and len(build_task(settings, named).classes) == 3
 
 
+def test_tags_that_look_alike_are_a_mistake_too(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("Mira B-PER\nsaw O\nOslo b-per\n\nno O\n")
+    settings = Finetune(path=str(tmp_path / "words.txt"), task="tokens")
+    with pytest.raises(UserError, match="'B-PER' and 'b-per' differ in white space, capitals or"):
+        build_task(settings, read_examples(settings, "train"))
+
+
 def test_a_space_after_the_comma_of_a_csv_file_is_no_part_of_the_value(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text, label\n"one, two", good\nthree, "bad"\n')
     read = read_examples(Finetune(path=str(tmp_path / "a.csv")), "train")

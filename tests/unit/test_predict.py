@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertpre.commands.predict import as_line
+from bertpre.commands.predict import as_line, in_one_line
 from bertpre.finetuning.prediction import named_prediction
 from bertpre.finetuning.task import Task
 
@@ -21,6 +21,11 @@ def test_a_small_number_keeps_its_digits(output: float, value: float, line: str)
     prediction = named_prediction(Task("regression", ("score",)), "a", np.float32(output))
     assert prediction["value"] == pytest.approx(value, rel=1e-6)
     assert as_line("a", prediction) == line
+
+
+def test_a_line_has_no_more_columns_than_it_says() -> None:
+    assert in_one_line("a\tb\r\nc") == "a b c"
+    assert in_one_line(("a\tb", "c")) == "a b\tc"
 
 
 def test_a_label_is_chosen_by_the_probability_that_evaluate_reads() -> None:

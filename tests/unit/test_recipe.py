@@ -62,7 +62,15 @@ def test_an_unknown_key_at_any_level_names_the_nearest_known_one(
     text = MINIMAL.replace("max_steps: 5", "max_steps: 5, phases: [{share: 1.0}]") + "finetune: {path: sample}\n"
     message = mistake(tmp_path, text, override)
     assert f"unknown key {unknown!r}; did you mean {nearest!r}?" in message
-    assert message.startswith(f"{tmp_path}/recipe.yaml: ")
+    assert message.startswith("unknown key ")  # the file has no such mistake
+
+
+def test_a_mistake_of_the_file_names_it_and_one_of_an_override_does_not(tmp_path: Path) -> None:
+    text = MINIMAL.replace("max_steps: 5", "max_steps: x, budget: soon")
+    steps, tokens, budget = mistake(tmp_path, text, "training.max_tokens=many").splitlines()
+    assert steps == f"{tmp_path}/recipe.yaml: training.max_steps: must be an integer (given: 'x')"
+    assert tokens == "training.max_tokens: must be an integer (given: 'many')"
+    assert budget.startswith(f"{tmp_path}/recipe.yaml: training.budget: 'soon' is not a duration")
 
 
 def test_a_key_without_a_near_match_lists_the_known_keys(tmp_path: Path) -> None:
@@ -72,8 +80,8 @@ def test_a_key_without_a_near_match_lists_the_known_keys(tmp_path: Path) -> None
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     message = mistake(tmp_path, MINIMAL, "sead=1", "model.hidden_size=0", "training.schedule=step")
     assert len(message.splitlines()) == 3
-    assert "model.hidden_size: Input should be greater than or equal to 1 (given: 0)" in message
-    assert "training.schedule: Input should be 'linear', 'cosine' or 'trapezoid' (given: 'step')" in message
+    assert "model.hidden_size: must be at least 1 (given: 0)" in message
+    assert "training.schedule: must be 'linear', 'cosine' or 'trapezoid' (given: 'step')" in message
 
 
 @pytest.mark.parametrize(
@@ -93,7 +101,7 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("finetune.max_length=1024", "finetune.max_length: is 1024, but model.max_position_embeddings is only 512"),
         ("model.hidden_size=100", "model.hidden_size: must be a multiple of model.num_attention_heads"),
         ("model={architecture: modern, hidden_size: 36}", "must be even"),
-        ("model.hidden_dropout_prob=1.0", "model.hidden_dropout_prob: Input should be less than 1"),
+        ("model.hidden_dropout_prob=1.0", "model.hidden_dropout_prob: must be less than 1"),
         (
             "training={max_steps: 5, init: x, initial_attention: neighbours}",
             "training.initial_attention: neighbours is for model.architecture bert from scratch",
@@ -116,9 +124,9 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("finetune.micro_batch_size=5", "finetune.batch_size: must be a multiple of micro_batch_size (5), not 32"),
         (
             "finetune.micro_batch_size=0",
-            "finetune.micro_batch_size: Input should be greater than or equal to 1 (given: 0)",
+            "finetune.micro_batch_size: must be at least 1 (given: 0)",
         ),
-        ("training.phases=[{micro_batch_size: all}]", "training.phases.0.micro_batch_size: Input should be 'auto'"),
+        ("training.phases=[{micro_batch_size: all}]", "training.phases.0.micro_batch_size: must be 'auto'"),
         (
             "training.phases=[{objective: causal}]",
             "training.phases: the last one must have the objective masked or mixed",

@@ -75,6 +75,21 @@ def test_seeds_words_and_the_bag_of_words_are_shown() -> None:
     assert "bag of words" not in rows["Test f1"]
 
 
+def test_the_f1_of_two_classes_names_its_class_and_words_that_were_not_scored_are_counted() -> None:
+    classes = {"confusion": [[1, 0], [1, 2]], "per_class": {"bad": {}, "good": {}}}
+    assert (
+        dict(headline_rows({"evaluate": MEASURED | classes}))["Test f1"]
+        == "0.5000 of 'good'; 95 % CI -0.2500 to 0.5500"
+    )
+    words = dict(
+        headline_rows({"evaluate": MEASURED | classes | {"words": 9, "unscored_words": 1200}})
+    )  # a mean over the tags
+    assert words["Test f1"] == "0.5000; 95 % CI -0.2500 to 0.5500"
+    assert words["Test accuracy"].startswith(
+        "75.00% of 9 test words (1,200 more lie beyond finetune.max_length and are not scored); 95 % CI"
+    )
+
+
 def test_a_run_of_before_the_context_free_loss_is_shown_without_it() -> None:
     older = results()
     del older["pretrain"]["context_free_loss"]

@@ -130,6 +130,7 @@ def test_multi_label_metrics_equal_scikit_learns() -> None:
         ("S-LOC I-LOC", {("LOC", 0, 1), ("LOC", 1, 2)}),
         ("B-LOC E-LOC E-LOC", {("LOC", 0, 2), ("LOC", 2, 3)}),
         ("U-LOC B-PER I-PER L-PER O", {("LOC", 0, 1), ("PER", 1, 4)}),
+        ("o b-per i-per u-LOC", {("per", 1, 3), ("LOC", 3, 4)}),
         ("O O", set()),
     ],
 )

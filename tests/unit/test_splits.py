@@ -174,6 +174,12 @@ def test_a_too_small_validation_part_is_refused(options: dict[str, Any], count: 
         split_off_validation(recipe_of(**options), examples)
 
 
+def test_texts_that_are_all_equal_are_named_as_such() -> None:
+    examples = examples_of(["same"] * 30)
+    with pytest.raises(UserError, match="finetune.validation_fraction: all 30 examples have the same text"):
+        split_off_validation(recipe_of(validation_fraction=0.1), examples)
+
+
 def test_a_column_of_numbers_is_not_taken_for_texts(tmp_path: Path) -> None:
     rows = [{"text": str(7 * number), "label": number % 2} for number in range(30)]
     recipe = recipe_of(path=write_rows(tmp_path / "a.csv", rows))
