@@ -34,7 +34,6 @@ from bertpre.data.tables import (
     path_key,
     read_document,
     read_lines,
-    refuse_other_delimiter,
 )
 from bertpre.errors import UserError
 
@@ -63,7 +62,6 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> Columns
     if kind == ".txt":
         advise_unit(files, path, text_unit, key)
     if kind in (".csv", ".tsv"):
-        refuse_other_delimiter(files, key)
         return CsvFiles(files, "," if kind == ".csv" else "\t")
     if kind in (".json", ".jsonl"):
         return JsonFiles(files)
@@ -80,7 +78,6 @@ def load_folder(
     if by_content and split not in found:
         raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
     refuse_unread(folder, found, key, by_content)
-    refuse_other_delimiter([file for files in found.values() for file in files], key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if declared and endings and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
         return JsonFiles(files_of_one_kind(list(found[split]), str(folder), key)[0], features=declared)

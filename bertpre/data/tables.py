@@ -8,12 +8,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from bertpre.console import log_once
 from bertpre.data.compressed import file_named, open_file
-from bertpre.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,13 +119,25 @@ class CsvFiles:
         """
         for name in self.files:
             with file_named(name):
-                for frame in read_csv(name, self.delimiter, batch_size):
+                delimiter = delimiter_in(name, self.delimiter)
+                for frame in read_csv(name, delimiter, batch_size):
                     if missing := set(self.columns or ()).difference(frame.columns):
                         raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
-                    refuse_twice(self.columns or [], frame, name, self.delimiter)
+                    refuse_twice(self.columns or [], frame, name, delimiter)
                     chosen = frame[self.columns or list(frame.columns)].astype(object)
                     if len(chosen):
                         yield chosen.where(chosen.notna(), None).to_dict("list")
+
+
+def delimiter_in(name: str, usual: str) -> str:
+    """What separates a file's columns: the usual delimiter, or, where its first line has only another one, that."""
+    with open_file(name, "rt", encoding="utf-8-sig", errors="replace") as stream:
+        header = stream.readline()
+    other = max(DELIMITERS, key=header.count)
+    if usual in header or other not in header:
+        return usual
+    log_once(f"{name}: its columns are separated by {other!r}, as its first line shows")
+    return other
 
 
 def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
@@ -452,19 +462,3 @@ def named(key: str, argument: str) -> str:
     if argument == "split" and path_key(key) == key:  # a key of the recipe that names a path has one for the split
         return key if key.endswith("held_out") else key.replace("_path", "_split")
     return f"{key}.{argument}"
-
-
-def refuse_other_delimiter(files: Sequence[str], key: str) -> None:
-    """Raise UserError where the header of a CSV or TSV file has none of its delimiters, but another one."""
-    for file in files:
-        expected = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())  # compressed files are not looked into
-        if expected is None:
-            continue
-        with Path(file).open(encoding="utf-8", errors="replace") as stream:
-            header = stream.readline()
-        others = [each for each in DELIMITERS if each in header]
-        if others and expected not in header:
-            raise UserError(
-                f"{path_key(key)}: {file} separates its columns by {others[0]!r}, not by {expected!r}: save it with "
-                "commas as .csv, or with tabs as .tsv"
-            )

@@ -41,7 +41,6 @@ def write_tables(folder: Path) -> None:
     """Labelled texts, nearly all with a fault."""
     good = pd.DataFrame({"text": TEXTS, "label": ["no", "yes"] * 30})
     good.to_csv(folder / "good.csv", index=False)
-    good.to_csv(folder / "semicolon.csv", index=False, sep=";")
     good.rename(columns={"text": "body", "label": "stars"}).to_csv(folder / "columns.csv", index=False)
     good.assign(label="yes").to_csv(folder / "one-class.csv", index=False)
     good.assign(label=range(60)).to_csv(folder / "ids.csv", index=False)
@@ -187,7 +186,6 @@ CASES = {
     f"prepare {TINY} corpus.path=binary.txt": "binary.txt",
     f"prepare {TINY} corpus.path=one.txt": "corpus",
     f"prepare {TINY} corpus.path=columns.csv": "corpus.text_column: columns.csv has no column 'text'",
-    f"prepare {TINY} corpus.path=semicolon.csv": "corpus.path: semicolon.csv separates its columns by ';'",
     f"prepare {TINY} corpus.path=broken.parquet": "broken.parquet",
     f"prepare {TINY} corpus.path=texts": "texts",
     f"prepare {TINY} corpus.path=good.csv corpus.split=test": "corpus.split",
@@ -215,7 +213,6 @@ CASES = {
     f"finetune {TINY} finetune.path=good.csv finetune.init=thesis": "finetune.init: 'thesis'",
     f"finetune {TINY} finetune=null": "finetune: the recipe has no such section",
     f"run {TINY} finetune.path=none.csv": "finetune.path: 'none.csv' is neither a file or folder",
-    f"run {TINY} finetune.path=semicolon.csv": "finetune.path: semicolon.csv separates its columns by ';'",
     f"run {TINY} finetune.path=columns.csv": "finetune.text_column=... (the first line of a CSV",
     f"run {TINY} finetune.path=good.csv finetune.label_column=stars": "finetune.label_column: good.csv has no column",
     f"run {TINY} finetune.path=tagged.tsv finetune.task=tokens": "its lines are words with tags: for",
@@ -236,7 +233,6 @@ CASES = {
     f"run {TINY} finetune.path=good.csv finetune.class_weights=[1,2,3]": "3 weights for 2 classes (no, yes)",
     f"run {TINY} finetune.path=good.csv": "evaluate: the classifier is trained on good.csv",
     f"run {TINY} finetune.path=good.csv evaluate.path=sample evaluate.split=dev": "evaluate.split: ",
-    f"run {TINY} finetune.path=good.csv evaluate.path=semicolon.csv": "evaluate.path: semicolon.csv",
     f"evaluate {TINY}": "run `bertpre finetune` first",
     "run tiny.yaml output_dir=bad-results": "bad-results/results.json is damaged",
     "curve tiny.yaml output_dir=run --fractions x": "--fractions x",
@@ -271,7 +267,6 @@ CASES = {
     "predict nowhere/quickstart hi": "there is no folder 'nowhere/quickstart'",
     "probe tiny.yaml": "MODEL: tiny.yaml is a recipe; give its run directory, ",
     "report imdb-mini-cpu": "RUN_DIR: imdb-mini-cpu is a recipe; give its run directory, runs/imdb-mini-cpu",
-    "predict run --file semicolon.csv": "semicolon.csv separates its columns by ';'",
     "predict run --file latin-1.txt": "--file: latin-1.txt cannot be read as text",
     "predict run hi --file good.csv": "--file good.csv: give texts as arguments or a file, not both",
     "fill nowhere [MASK]": "there is no folder 'nowhere'",

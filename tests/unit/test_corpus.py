@@ -301,6 +301,17 @@ def test_rows_of_json_that_lack_a_key_of_others_are_counted(tmp_path: Path, capl
     assert caplog.messages == [f"{file}: 1 of 3 rows have no key 'text', as if it were empty"]
 
 
+@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ";"), ("a.csv.gz", "\t"), ("a.tsv", "|"), ("a.tsv", ",")])
+def test_another_delimiter_is_found_in_the_first_line(
+    name: str, delimiter: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = pd.DataFrame({"text": ["Good, really", 'so "so"; or\tnot | at all'], "label": [1, 0]})
+    rows.to_csv(tmp_path / name, index=False, sep=delimiter)
+    table = open_table(str(tmp_path / name), None, "train", "corpus")
+    assert list(table.rows([("text_column", "text"), ("label", "label")])) == list(zip(rows["text"], "10", strict=True))
+    assert f"{name}: its columns are separated by {delimiter!r}, as its first line shows" in caplog.text
+
+
 def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:
     texts = TABLE["text"].tolist()
     assert list(read_documents(str(folder), split="train+test", limit=2)) == texts[:2] + texts[:1]
