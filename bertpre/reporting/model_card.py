@@ -204,9 +204,11 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx
 
 
 def metrics(results: dict[str, Any]) -> str:
-    """The main results as a table."""
+    """The main results as a table, with a line on what the loss is compared with."""
     rows = [f"| {name} | {value} |" for name, value in headline_rows(results)]
-    return "\n".join(["| Metric | Value |", "|---|---|", *rows]) if rows else ""
+    note = "\n\nThe context-free loss is the lowest that word frequencies alone can reach, without reading the context."
+    has_reference = "context_free_loss" in results.get("pretrain", {})
+    return "\n".join(["| Metric | Value |", "|---|---|", *rows]) + note * has_reference if rows else ""
 
 
 def training(recipe: Recipe, results: dict[str, Any], has_curves: bool, cleans: bool, classes: Sequence[str]) -> str:

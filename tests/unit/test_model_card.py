@@ -89,6 +89,12 @@ def test_energy_and_cost_are_not_estimated_where_their_sources_are_not_known() -
     assert "about 3.00, estimated as the time of pretrain and finetune x 2 per hour" in text
 
 
+def test_the_reference_of_the_loss_is_explained_where_it_stands() -> None:
+    sentence = "The context-free loss is the lowest that word frequencies alone can reach"
+    classifier = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
+    assert sentence in card(recipe()) and sentence not in card(recipe(), results=classifier)
+
+
 def test_nothing_measured_means_no_metrics() -> None:
     text = card(recipe(), results={})
     assert ModelCard(text, ignore_metadata_errors=False).data.eval_results is None
