@@ -206,7 +206,7 @@ def find_classes(task: str, rows: Rows) -> tuple[str, ...]:
         )
     if fractions := [value for value in found if isinstance(value, float)]:
         raise UserError(
-            f"{rows.place}: there is a label {fractions[0]}; numbers with fractions are for finetune.task=regression, or, "
+            f"{rows.place}: there is a label {fractions[0]}; numbers with fractions are for finetune.task=regression; "
             "if they are classes, name all as they are written: finetune.label_names=[...]"
         )
     numbers = list(map(str, sorted(value for value in found if isinstance(value, int))))
