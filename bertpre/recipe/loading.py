@@ -282,7 +282,7 @@ def json_schema() -> str:
 # data of data.path.
 FREE: Any = {
     "training": {
-        **dict.fromkeys(("log_every", "wandb_project", "tensorboard", "price_per_hour", "compile"), True),
+        **dict.fromkeys(("log_every", "eval_every", "wandb_project", "tensorboard", "price_per_hour", "compile"), True),
         "phases": {"__all__": {"micro_batch_size": True}},
     },
     "checkpoint": dict.fromkeys(("every", "keep", "keep_every"), True),

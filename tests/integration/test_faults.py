@@ -289,7 +289,13 @@ def test_keys_that_change_no_result_may_change_between_runs(
     refused = capsys.readouterr().err
     assert "differs in training.learning_rate" in refused
     assert "these recipe keys may change between runs: training.log_every" in refused
-    free = ("training.log_every=5", "checkpoint.every=1", "checkpoint.keep=9", "training.price_per_hour=3.6")
+    free = (
+        "training.log_every=5",
+        "training.eval_every=3",
+        "checkpoint.every=1",
+        "checkpoint.keep=9",
+        "training.price_per_hour=3.6",
+    )
     free += ("training.phases.0.micro_batch_size=8", "training.compile=false")  # what this run has anyway
     assert run_here(*arguments, *free) == 0
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")

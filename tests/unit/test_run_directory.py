@@ -111,7 +111,9 @@ def test_a_later_stage_freezes_what_earlier_ones_would_read(override: str, tiny_
     claim(load(tiny_recipe, "evaluate.limit=9"))
 
 
-@pytest.mark.parametrize("override", ["training.log_every=7", "checkpoint.every=7", "training.wandb_project=films"])
+@pytest.mark.parametrize(
+    "override", ["training.log_every=7", "training.eval_every=7", "checkpoint.every=7", "training.wandb_project=films"]
+)
 def test_keys_that_do_not_affect_the_weights_may_always_change(override: str, tiny_recipe: Path) -> None:
     folder = claim(load(tiny_recipe))
     for artefact in ARTEFACTS.values():
