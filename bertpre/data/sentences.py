@@ -29,7 +29,9 @@ TITLE = (  # abbreviations before a name or a number
     r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs?|Vol|pp|cf|e\.g|i\.e"
     r"|approx|Mt|Ft|κκ?|(?:[a-z]\.)+[a-z]"
 )
-DOTTED = r"Ph\.D|(?:[A-Z]\.)+[A-Z]|[ap]\.m|Inc|Ltd|Co"  # "J.K. Rowling", or "in the U.S. The"
+DOTTED = (  # "J.K. Rowling", or "in the U.S. The"; "z. B. Hunde", "u. a. Berlin" in German
+    r"Ph\.D|(?:[A-Z]\.)+[A-Z]|[ap]\.m|Inc|Ltd|Co|(?:[a-z]\. )+[A-Za-z]|(?:[a-z]\.)+[A-Z]"
+)
 NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:(?P<dotted>{DOTTED})|{TITLE})$")
 LOWER_FOLLOWS = re.compile(
     rf"(?:^|[\s(\"'])(?:{TITLE}|{DOTTED}|etc|no|feat|ft|dept|ca|min|max|al|lbs?|oz|pts|Ave|Rd)$|\.$", re.IGNORECASE
@@ -50,6 +52,7 @@ YEAR_OR_BRACKET = re.compile(r"\d{4}|\(")
 # A letter by itself, in scripts that spell words; none of Hebrew, where it may follow a quote: ארה"ב.
 INITIAL = re.compile(r"(?:^|[\s(\"'«„])([^\W\d_A-Za-z\u0590-\u05ff가-힣\u3040-\u30ff\u3400-\u9fff])$")
 SHORT_OR_NUMBER = re.compile(r"(?:^|\W)(?:[^\W\d_]{1,3}|\d+)$")
+SMALL_LETTER, CAPITAL_LETTER = re.compile(r"(?:^|[\s(\"'])[a-z]$"), re.compile(r"[A-Z]\.\s")  # "z. B. "
 ORDINAL = re.compile(r"(?:^|[^\w.,])\d\d?$")  # "am 5. Mai" in German, whose nouns are capital
 DATED = re.compile(
     r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jahrhundert)"
@@ -108,6 +111,8 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
         return LOWER_FOLLOWS.search(text, *before) is not None
     if match["more"] != "":
         return False
+    if CAPITAL_LETTER.match(text, match.end()) and SMALL_LETTER.search(text, *before):
+        return True
     if match.start() - start < 6 and ENUMERATOR.match(text, start, match.start()):
         return True
     if is_accented and WITHOUT_VOWEL.search(text, *before):

@@ -129,3 +129,26 @@ def test_only_white_space_is_removed(text: str) -> None:
     sentences = split_sentences(clean_text(text))
     assert "".join("".join(sentences).split()) == "".join(clean_text(text).split())
     assert all(sentence == sentence.strip() and sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Man kann z. B. Brot essen.",
+        "Es ist z.B. Meier.",
+        "Die Miete, d. h. Geld.",
+        "Im Fall, i. d. R. Mieter.",
+        "By, e. g. Smith.",
+    ],
+)
+def test_abbreviations_of_single_letters_end_no_sentence(sentence: str) -> None:
+    assert split_sentences(f"{sentence} Hier ist Schluss.") == [sentence, "Hier ist Schluss."]
+
+
+def test_single_letters_end_sentences_still() -> None:
+    for text in (
+        ["I chose plan b.", "It was good."],
+        ["It was at 5 p. m.", "The end came."],
+        ["I got an a.", "Then I left."],
+    ):
+        assert split_sentences(" ".join(text)) == text
