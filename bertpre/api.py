@@ -150,6 +150,7 @@ class TextClassifier:
         and for the reverse; a model from elsewhere reads pairs if the first text is one.
         """
         from bertpre.finetuning.prediction import as_examples, content_of, is_pair, named_prediction
+        from bertpre.runtime import callers_settings_kept
 
         given = texts_in(texts)
         if not given:
@@ -158,7 +159,8 @@ class TextClassifier:
         if empty := [number for number, text in enumerate(given) if not content_of(task)(text)]:
             raise UserError(f"texts: {len(empty)} have no text in them, the first is item {empty[0]}; leave them out")
         reads_pairs = self.reads_pairs or (not self.classifier.knows_pairs and is_pair(given[0]))
-        outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
+        with callers_settings_kept():
+            outputs = self.classifier.predict(as_examples(given, task, reads_pairs))
         return [named_prediction(task, text, output) for text, output in zip(given, outputs, strict=True)]
 
 

@@ -29,6 +29,7 @@ from bertpre.errors import UserError, first_line
 logger = logging.getLogger(__name__)
 # Gradients are views of what processes exchange: no copy of all of them in each step, and none in memory.
 SHARED_GRADIENTS = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+GIVEN_UP: list[torch.compiler.set_stance] = []  # each knows what was set before it
 USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
@@ -45,8 +46,8 @@ def quiet_transformers() -> None:
 def callers_settings_kept() -> Iterator[None]:
     """Put back at the end what bertpre sets for the whole process, which may be a notebook or another training.
 
-    These are the state of the caller's Accelerator, torch's deterministic algorithms, cuDNN's attention, and how much
-    transformers says.
+    These are the state of the caller's Accelerator, torch's random numbers, deterministic algorithms and compiler,
+    cuDNN's attention, and how much transformers says. What `keep_freed_memory` sets stays.
     """
     from transformers.utils import logging
 
@@ -55,9 +56,13 @@ def callers_settings_kept() -> Iterator[None]:
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills, uses_cudnn = torch.utils.deterministic.fill_uninitialized_memory, torch.backends.cuda.cudnn_sdp_enabled()
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    random_state = torch.get_rng_state()
     try:
         yield
     finally:
+        torch.set_rng_state(random_state)
+        while GIVEN_UP:
+            GIVEN_UP.pop().__exit__(None, None, None)
         for state, kept in states:
             state.clear()
             state.update(kept)
@@ -67,6 +72,11 @@ def callers_settings_kept() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if has_bars:
             logging.enable_progress_bar()
+
+
+def give_up_compiling() -> None:
+    """Compute without torch.compile from now on, in this whole process or until `callers_settings_kept` ends."""
+    GIVEN_UP.append(torch.compiler.set_stance("force_eager"))
 
 
 def start_accelerator(may_shard: bool = False) -> Accelerator:

@@ -285,6 +285,9 @@ class Handler(BaseHTTPRequestHandler):
             value = line["value"]
             if line["key"] == "header":
                 message = value["summary"]
+                if value.get("parentCommit") not in (None, repository.identifier(revision)):
+                    self.answer({"error": "A commit has happened since. Please refresh and try again."}, 412)
+                    return
             elif line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":

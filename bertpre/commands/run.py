@@ -9,12 +9,13 @@ from bertpre.commands.prepare import CHANGED_CORPUS, corpus_has_changed, prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.commands.push import push_result
 from bertpre.console import console
+from bertpre.errors import UserError
 from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint
 from bertpre.finetuning.splits import Labelled, label_files
 from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, next_lines, write_report
-from bertpre.run_directory import claim, is_finished, read_results, refuse_unknown_starts
+from bertpre.run_directory import claim, is_finished, read_manifest, read_results, refuse_unknown_starts
 
 STAGES: dict[str, Callable[..., object]] = {
     "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
@@ -38,11 +39,23 @@ def run(recipe: Recipe) -> Path:
             if name == "prepare" and corpus_has_changed(recipe, folder):
                 print(f"warning: {CHANGED_CORPUS}")
         else:
+            if name == "pretrain":
+                refuse_to_replace_several(folder)
             stage(recipe, **({"labelled": labelled} if name in ON_LABELS else {}))
     write_report(folder, recipe)
     push_result(recipe)
     print("\n".join([*closing_lines(folder, recipe), *next_lines(folder, recipe)]))
     return folder
+
+
+def refuse_to_replace_several(folder: Path) -> None:
+    """Raise UserError where several processes began to pretrain: this one alone would take many times as long."""
+    count = read_manifest(folder).get("pretrain", {}).get("hardware", {}).get("processes", 1)
+    if count > 1:
+        raise UserError(
+            f"{folder}: {count} processes have begun to pretrain here, and have not finished. To resume, start them "
+            f"again as before (-m bertpre.pretrain {folder}); one process resumes with `bertpre pretrain {folder}`"
+        )
 
 
 def check_labels(labelled: Labelled) -> None:

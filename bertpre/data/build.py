@@ -28,6 +28,7 @@ from bertpre.data.parts import (
 )
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SIZES, SPLITS, finish_store, join_shards, tidy_store
+from bertpre.data.tables import named
 from bertpre.data.texts import GivenTexts
 from bertpre.data.tokenizer import (
     COVERAGE,
@@ -325,7 +326,12 @@ class StoreBuilder:
         read = f"of {kept + sum(dropped.values()):,} read{reasons(dropped, ' of them')}"
         if num_documents(train) < 2:
             is_one = kept < 2 and not isinstance(self.sources[0], GivenTexts)
-            unit = "; if it is several documents, text_unit says where one ends" if is_one else ""
+            key = named(self.sources[0].key, "text_unit") if is_one else ""
+            unit = (
+                f"; if it is several documents, {key} says where one ends: line, paragraph or document"
+                if is_one
+                else ""
+            )
             raise UserError(
                 f"{self.sources[0]} leaves fewer than two documents to train on, {read}; give more text{unit}"
             )

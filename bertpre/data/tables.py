@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
+SAMPLED_LINES = 200  # in which another delimiter is looked for
 # A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone may be a word.
 COMMENT = re.compile(r"#[ \t]*(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)")
 TOKEN_NUMBER = re.compile(r"\d+([-.]\d+)?")  # 7-8 is of two words written as one
@@ -130,14 +132,27 @@ class CsvFiles:
 
 
 def delimiter_in(name: str, usual: str) -> str:
-    """What separates a file's columns: the usual delimiter, or, where its first line has only another one, that."""
-    with open_file(name, "rt", encoding="utf-8-sig", errors="replace") as stream:
-        header = stream.readline()
-    other = max(DELIMITERS, key=header.count)
-    if usual in header or other not in header:
+    """What separates a file's columns: another delimiter, where the usual one gives one column and that one several.
+
+    All of the first rows must have as many values as the header, so that a text with a semicolon is not cut.
+    """
+    if widths_by(usual, name)[:1] != [1]:
         return usual
-    log_once(f"{name}: its columns are separated by {other!r}, as its first line shows")
-    return other
+    for other in DELIMITERS:
+        widths = widths_by(other, name)
+        if widths and widths[0] > 1 and len(set(widths)) == 1:
+            log_once(f"{name}: its columns are separated by {other!r}, as its first rows show")
+            return other
+    return usual
+
+
+def widths_by(delimiter: str, name: str) -> list[int]:
+    """How many values each of a file's first rows has where this separates them; none for a damaged file."""
+    with open_file(name, "rt", encoding="utf-8-sig", errors="replace", newline="") as stream, suppress(csv.Error):
+        lines = list(islice(stream, SAMPLED_LINES))
+        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+        return widths[:-1] if len(lines) == SAMPLED_LINES else widths  # the last row may go on
+    return []
 
 
 def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
@@ -150,7 +165,7 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
         "keep_default_na": False,
         "na_values": MISSING,
         "index_col": False,
-        "skipinitialspace": delimiter == ",",
+        "skipinitialspace": delimiter != "\t",
         "quoting": csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
     }
     with (
@@ -232,7 +247,7 @@ def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]
     full of such quotes that do neither.
     """
     csv.field_size_limit((1 << 31) - 1)
-    options: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": delimiter == ","}
+    options: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": delimiter != "\t"}
     read: deque[str] = deque(maxlen=1)  # the last line
     rows = csv.reader(remembered(lines, read), strict=True, **options)
     columns = 0

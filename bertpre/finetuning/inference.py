@@ -24,6 +24,7 @@ from bertpre.recipe import Recipe
 from bertpre.runtime import (
     can_compile,
     choose_dtype,
+    give_up_compiling,
     is_compiler_fault,
     is_worth_compiling,
     prepare_compiler,
@@ -164,7 +165,7 @@ def read(model: "PreTrainedModel", **inputs: torch.Tensor) -> torch.Tensor:
         if not is_compiler_fault(error):
             raise
         logger.warning("torch.compile fails (%s): reading continues without it, more slowly", first_line(error))
-        torch.compiler.set_stance("force_eager")
+        give_up_compiling()
         return model(**inputs).logits
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-
 from bertpre.console import SET_BY_TORCHRUN, console
 from bertpre.data.raw_text import for_raw_texts
 from bertpre.data.workers import follow
@@ -63,7 +61,7 @@ class BackgroundPush:
                     model, for_raw_texts(self.tokenizer), self.model, model.config.max_position_embeddings, weights
                 )
                 self.start(step)
-            except (OSError, SafetensorError) as error:
+            except Exception as error:  # whatever it is, the training continues
                 shutil.rmtree(self.model, ignore_errors=True)
                 console.show(f"push: step {step} is not pushed: {first_line(error)}")
         trainer.log.exclude(time.monotonic() - start)

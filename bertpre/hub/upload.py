@@ -71,6 +71,7 @@ def upload(folder: Path, target: Target) -> Pushed:
             )
         if target.revision is not None and not target.revision.startswith("refs/"):  # such as a pull request's
             api.create_branch(repo.repo_id, branch=target.revision, exist_ok=True)
+        parent = api.model_info(repo.repo_id, revision=target.revision).sha
         tree = api.list_repo_tree(repo.repo_id, recursive=True, revision=target.revision)
         there = {file.path: file for file in tree if isinstance(file, RepoFile)}
         known = remote_inventory(repo.repo_id, target.revision) if INVENTORY in there else {}
@@ -90,6 +91,7 @@ def upload(folder: Path, target: Target) -> Pushed:
             commit_message=target.commit_message,
             revision=target.revision,
             create_pr=target.create_pr,
+            parent_commit=parent,  # refused where someone has committed since: their edit would be overwritten
         )  # fmt: skip
     branch = "" if target.revision is None else f"/tree/{target.revision}"
     kept, replaced = sorted(changed - new.keys()), sorted(changed & new.keys())

@@ -2,10 +2,8 @@
 
 import logging
 
-import torch
-
 from bertpre.errors import UserError, first_line
-from bertpre.runtime import is_compiler_fault
+from bertpre.runtime import give_up_compiling, is_compiler_fault
 from bertpre.training.batches import BatchSource
 from bertpre.training.metrics import Batch
 from bertpre.training.remedies import Remedies
@@ -40,15 +38,15 @@ def pass_over(step: TrainingStep, batch: Batch, remedies: Remedies) -> None:
     except RuntimeError as error:
         if not is_compiler_fault(error):
             raise
-        give_up_compiling(step, error, remedies)
+        continue_uncompiled(step, error, remedies)
         step.dry_run(batch)
 
 
-def give_up_compiling(step: TrainingStep, error: RuntimeError, remedies: Remedies) -> None:
+def continue_uncompiled(step: TrainingStep, error: RuntimeError, remedies: Remedies) -> None:
     """Compute without torch.compile from now on, with a warning; raises UserError where it was asked for."""
     fault = f"torch.compile fails ({first_line(error)})"
     if step.must_compile:
         raise UserError(f"{fault}: {remedies.compiler}") from None
-    torch.compiler.set_stance("force_eager")
+    give_up_compiling()
     if step.accelerator.is_main_process:
         logger.warning("%s: training continues without it, more slowly", fault)

@@ -72,7 +72,7 @@ def test_identical_texts_are_one_document_and_too_few(
     assert prepare(REVIEWS[:1] * 100) == 2
     error = capsys.readouterr().err
     assert "leaves fewer than two documents to train on, of 100 read, 99 of them dropped as duplicate;" in error
-    assert "text_unit says where one ends" in error
+    assert "corpus.text_unit says where one ends: line, paragraph or document" in error
     assert not (tmp_path / "run" / "data").exists()
 
 

@@ -278,6 +278,19 @@ def test_a_full_disk_is_one_message_and_the_earlier_checkpoints_stay(
     assert tree_hash(target / "model") == tree_hash(tiny_run / "model")
 
 
+def test_run_does_not_take_the_place_of_several_processes(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    stopped_after_step_8(tiny_run, target)
+    facts = json.loads((target / "manifest.json").read_text())
+    facts["pretrain"]["hardware"]["processes"] = 4
+    (target / "manifest.json").write_text(json.dumps(facts))
+    assert run_here("run", target) == 2
+    assert "4 processes have begun to pretrain here, and have not finished. To resume, start" in capsys.readouterr().err
+    assert run_here("pretrain", target) == 0
+
+
 def test_keys_that_change_no_result_may_change_between_runs(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

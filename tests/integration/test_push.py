@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from bertpre.errors import UserError
 from bertpre.files import file_checksum
 from bertpre.hub.background import BackgroundPush
 from bertpre.hub.folder import public_results
-from bertpre.hub.upload import explained_errors
+from bertpre.hub.upload import explained_errors, write_inventory
 from bertpre.recipe import load_recipe, to_yaml
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
@@ -201,6 +202,22 @@ def test_a_card_that_was_edited_is_kept(tiny_run: Path, hub: HubServer, capsys: 
         assert "README.md was edited on the Hub and is kept" in capsys.readouterr().out
     push_encoder(tiny_run, overwrite_card=True)
     assert repository.files().keys() == ABOUT | MODEL and b"By hand" not in repository.files()["README.md"]
+
+
+def test_a_commit_of_somebody_else_during_a_push_is_not_overwritten(
+    tiny_run: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push_encoder(tiny_run)
+    repository = hub.model("someone/tiny")
+
+    def meanwhile(*given: Any) -> Any:  # noqa: ANN401
+        repository.commit("main", repository.files() | {"README.md": b"By hand"})
+        return write_inventory(*given)
+
+    monkeypatch.setattr("bertpre.hub.upload.write_inventory", meanwhile)
+    with pytest.raises(UserError, match="412, A commit has happened since"):
+        push_encoder(tiny_run, commit_message="again")
+    assert repository.files()["README.md"] == b"By hand"
 
 
 def test_a_repository_with_a_card_but_no_push_keeps_it(tiny_run: Path, hub: HubServer) -> None:

@@ -23,7 +23,7 @@ from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.sentences import split_sentences
-from bertpre.data.tables import CsvFiles
+from bertpre.data.tables import CsvFiles, delimiter_in
 from bertpre.errors import UserError
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
@@ -306,10 +306,19 @@ def test_another_delimiter_is_found_in_the_first_line(
     name: str, delimiter: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = pd.DataFrame({"text": ["Good, really", 'so "so"; or\tnot | at all'], "label": [1, 0]})
+    rows = pd.concat([rows] * 150)
     rows.to_csv(tmp_path / name, index=False, sep=delimiter)
     table = open_table(str(tmp_path / name), None, "train", "corpus")
-    assert list(table.rows([("text_column", "text"), ("label", "label")])) == list(zip(rows["text"], "10", strict=True))
-    assert f"{name}: its columns are separated by {delimiter!r}, as its first line shows" in caplog.text
+    assert list(table.rows([("text_column", "text"), ("label", "label")])) == list(
+        zip(rows["text"], "10" * 150, strict=True)
+    )
+    assert f"{name}: its columns are separated by {delimiter!r}, as its first rows show" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["comment; free\nI like it; really\nno\n", '"a|b"\nx|y\n', "a\nb;c\n", ""])
+def test_a_text_with_a_semicolon_is_not_cut(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert delimiter_in(str(tmp_path / "a.csv"), ",") == ","
 
 
 def test_the_limit_keeps_the_first_of_each_split(folder: Path) -> None:

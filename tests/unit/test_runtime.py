@@ -22,6 +22,7 @@ from bertpre.runtime import (
     can_compile,
     choose_deterministic,
     choose_dtype,
+    give_up_compiling,
     is_worth_compiling,
     measured_flops,
     peak_flops,
@@ -191,17 +192,34 @@ def test_the_programs_of_several_trainings_fit_in_one_process(of_user: int, expe
         assert config.recompile_limit == expected
 
 
+def is_compiled() -> bool:
+    """Whether torch.compile compiles."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(1))
+    return bool(graphs)
+
+
 def test_the_settings_of_the_process_are_put_back() -> None:
     with callers_settings_kept():  # for the tests that follow
         torch.use_deterministic_algorithms(False)
         logging.set_verbosity_warning()
         logging.enable_progress_bar()
+        drawn = torch.get_rng_state()
         with pytest.raises(KeyError), callers_settings_kept():
             start_accelerator()
             set_deterministic(True)
+            torch.manual_seed(1)
+            give_up_compiling()
             raise KeyError
         after = torch.are_deterministic_algorithms_enabled(), logging.get_verbosity(), logging.is_progress_bar_enabled()
         assert after == (False, logging.WARNING, True)
+        assert torch.equal(torch.get_rng_state(), drawn)
+        assert is_compiled()
 
 
 @pytest.mark.parametrize(
