@@ -3,11 +3,10 @@
 python benchmarks/against_trainer.py IMDB_FOLDER [MINUTES]        (default: 10 minutes each, one after the other)
 
 Same text (IMDB, train and unsupervised), same tokenizer (16,384 words, learned by bertpre), same size (4 x 256):
-- trainer_default: BertForMaskedLM, DataCollatorForLanguageModeling and Trainer's defaults (batch 8, fp32, a linear
-  schedule over three epochs) with a rate of 1e-4, on blocks of 128 tokens as run_mlm.py makes them;
-- trainer: the same at its best. Each rate of RATES with each batch of BATCHES, in bf16 where the processor multiplies
-  it, compiled where that is faster, warmed up over 5 % of the time and decayed linearly to its end; the time includes
-  compilation. `best` names the one with the lowest held-out loss;
+- trainer: BertForMaskedLM, DataCollatorForLanguageModeling and Trainer on blocks of 128 tokens, as run_mlm.py makes
+  them, at its best. Each rate of RATES with each batch of BATCHES, in bf16 where the processor multiplies it, compiled
+  where that is faster, warmed up over 5 % of the time and decayed linearly to its end; the time includes compilation.
+  `best` names the one with the lowest held-out loss;
 - bert, modern: bertpre's recipe imdb-mini-cpu in both architectures, exported to stock classes.
 All are measured on the same blocks of held-out text with the same masks (15 %), by the same code. The best setting is
 chosen on these blocks, which favours trainer.
@@ -41,7 +40,7 @@ from bertpre.data.store import open_shards
 from bertpre.runtime import has_native_bf16
 
 LENGTH, BLOCKS, BATCH = 128, 1000, 50
-RATES, BATCHES, WARMUP, TIMED_STEPS = (1e-4, 3e-4, 1e-3), (8, 64), 0.05, 10
+RATES, BATCHES, WARMUP, TIMED_STEPS = (3e-4, 1e-3), (8, 64), 0.05, 10
 SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
 VARIANTS = {"modern": ["model.intermediate_size=688"], "bert": ["model.intermediate_size=1024"]}
 
@@ -95,17 +94,14 @@ def train_stock(
     tokenizer: PreTrainedTokenizerBase,
     rows: list[dict[str, list[int]]],
     seconds: float,
-    rate: float = 1e-4,
-    is_tuned: bool = False,
+    rate: float,
     **arguments: Any,  # of TrainingArguments
 ) -> tuple[BertForMaskedLM, Deadline, dict[str, Any]]:
     """Train with Trainer for some seconds."""
     torch.manual_seed(0)
     model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), intermediate_size=1024, **SIZES))
-    deadline, optimizers = Deadline(seconds), (None, None)
-    if is_tuned:
-        optimizer = torch.optim.AdamW(model.parameters(), rate, fused=True)
-        optimizers = optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, deadline.factor)
+    deadline, optimizer = Deadline(seconds), torch.optim.AdamW(model.parameters(), rate, fused=True)
+    optimizers = optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, deadline.factor)
     with tempfile.TemporaryDirectory() as place:
         common = {"use_cpu": True, "save_strategy": "no", "report_to": "none", "learning_rate": rate}
         trainer = Trainer(
@@ -124,7 +120,7 @@ def fastest(tokenizer: PreTrainedTokenizerBase, rows: list[dict[str, list[int]]]
     for compiled in (False, True):
         arguments = {"bf16": has_native_bf16(torch.device("cpu")), "torch_compile": compiled,
                      "per_device_train_batch_size": batch_size}  # fmt: skip
-        _, deadline, _ = train_stock(tokenizer, rows, 1e9, max_steps=TIMED_STEPS, **arguments)
+        _, deadline, _ = train_stock(tokenizer, rows, 1e9, RATES[0], max_steps=TIMED_STEPS, **arguments)
         seconds[compiled] = (deadline.steps[-1] - deadline.steps[TIMED_STEPS // 2]) / (TIMED_STEPS - TIMED_STEPS // 2)
     return arguments | {"torch_compile": seconds[True] < seconds[False]}
 
@@ -140,7 +136,7 @@ def train_tuned(
     for batch_size in BATCHES:
         arguments = fastest(tokenizer, rows, batch_size)
         for rate in RATES:
-            model, _, facts = train_stock(tokenizer, rows, seconds, rate, is_tuned=True, **arguments)
+            model, _, facts = train_stock(tokenizer, rows, seconds, rate, **arguments)
             tried.append(arguments | {"rate": rate, **facts, "held_out_mlm_loss": held_out_loss(model, held_out)})
             print(json.dumps(tried[-1]), file=sys.stderr, flush=True)
     return sorted(tried, key=lambda each: each["held_out_mlm_loss"])
@@ -169,8 +165,6 @@ def main(imdb: str, minutes: float) -> None:
             results[name] = {key: round(own[key]) for key in ("steps", "tokens", "seconds")}
             results[name]["held_out_mlm_loss"] = held_out_loss(AutoModelForMaskedLM.from_pretrained(folder), held_out)
         train = [{"input_ids": row} for row in blocks(runs["bert"], "train", tokenizer).tolist()]
-        model, _, results["trainer_default"] = train_stock(tokenizer, train, 60 * minutes)
-        results["trainer_default"]["held_out_mlm_loss"] = held_out_loss(model, held_out)
         best, *others = train_tuned(tokenizer, train, held_out, 60 * minutes)
     references = {key: own[key] for key in ("context_free_loss", "unigram_entropy")}
     line = {"benchmark": "against_trainer", "minutes_each": minutes, **references, **results}
