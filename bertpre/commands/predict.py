@@ -73,9 +73,10 @@ def predict(
     while part := list(islice(waiting, 1 if is_typed else SLICE)):
         outputs = classifier.predict(as_examples([text for _, text in part], task, has_pairs))
         for (number, text), output in zip(part, outputs, strict=True):
-            prediction, shown = named_prediction(task, text, output), in_one_line(text)
-            row = {"row": number, "text": shown} | prediction
-            print(json.dumps(row, ensure_ascii=False) if as_json else as_line(shown, prediction), flush=True)
+            prediction = named_prediction(task, text, output)
+            row = {"row": number, "text": in_one_line(text)} | prediction
+            line = json.dumps(row, ensure_ascii=False) if as_json else as_line(in_one_line(text, "\t"), prediction)
+            print(line, flush=True)
     if empty_rows:
         place, what = ("standard input", "line") if file is None else (f"--file {file}", "row")
         print(
@@ -130,10 +131,10 @@ def read_texts(
         yield texts if len(texts) > 1 else texts[0]
 
 
-def in_one_line(text: Text) -> str:
-    """A text as it is printed: without line breaks and tabs, with one tab between the two texts of a pair."""
+def in_one_line(text: Text, also: str = "") -> str:
+    """A text as it is printed, without line breaks and what is `also` left out; a tab separates the texts of a pair."""
     parts = [text] if isinstance(text, str) else text
-    return ("\t" if isinstance(text, tuple) else " ").join(re.sub(r"[\t\r\n]+", " ", part) for part in parts)
+    return ("\t" if isinstance(text, tuple) else " ").join(re.sub(rf"[\r\n{also}]+", " ", part) for part in parts)
 
 
 def read_lines(file: str | None) -> Iterator[str]:

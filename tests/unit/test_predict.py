@@ -24,8 +24,9 @@ def test_a_small_number_keeps_its_digits(output: float, value: float, line: str)
 
 
 def test_a_line_has_no_more_columns_than_it_says() -> None:
-    assert in_one_line("a\tb\r\nc") == "a b c"
-    assert in_one_line(("a\tb", "c")) == "a b\tc"
+    assert in_one_line("a\tb\r\nc", "\t") == "a b c"
+    assert in_one_line(("a\tb", "c"), "\t") == "a b\tc"
+    assert in_one_line("a\tb\nc") == "a\tb c"  # in JSON
 
 
 def test_a_label_is_chosen_by_the_probability_that_evaluate_reads() -> None:
