@@ -142,7 +142,7 @@ class StoreBuilder:
         sources, counts = [("parts", source) for source in self.sources], {"parts": 0, "held_out": 0}
         if self.held_out is not None:
             sources.append(("held_out", self.held_out))
-        mention_unread_splits([source for _, source in sources])
+        mention_unread_splits([source for _, source in sources if not isinstance(source, GivenTexts)])
 
         def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
             for kind, source in sources:
@@ -325,13 +325,10 @@ class StoreBuilder:
         kept = num_documents(train) + num_documents(validation)
         read = f"of {kept + sum(dropped.values()):,} read{reasons(dropped, ' of them')}"
         if num_documents(train) < 2:
-            is_one = kept < 2 and not isinstance(self.sources[0], GivenTexts)
-            key = named(self.sources[0].key, "text_unit") if is_one else ""
-            unit = (
-                f"; if it is several documents, {key} says where one ends: line, paragraph or document"
-                if is_one
-                else ""
-            )
+            unit = ""
+            if kept < 2 and not isinstance(self.sources[0], GivenTexts):
+                key = named(self.sources[0].key, "text_unit")
+                unit = f"; if it is several documents, {key} says where one ends: line, paragraph or document"
             raise UserError(
                 f"{self.sources[0]} leaves fewer than two documents to train on, {read}; give more text{unit}"
             )
