@@ -123,7 +123,7 @@ def a_model_and_texts(
     texts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXT", help="Default: the lines of standard input. Two texts of a pair have a tab between them."
+            metavar="TEXT", help="Texts. A tab separates the two texts of a pair. Default: lines of standard input."
         ),
     ] = None,
     file: Annotated[
@@ -167,7 +167,7 @@ def some_runs(
 
 def a_run_to_export(
     run_dir: Annotated[
-        str, typer.Argument(metavar="RUN_DIR", help="The directory of a run. Of a stopped one: the newest checkpoint.")
+        str, typer.Argument(metavar="RUN_DIR", help="The directory of a run. If it was stopped: its newest checkpoint.")
     ],
     to: Format = None,
     only: Only = None,

@@ -188,7 +188,8 @@ class Phase(Section):
     global_batch_size: Count | None = None
     """Overrides training.global_batch_size in this phase."""
     objective: Literal["masked", "causal", "mixed"] = "masked"
-    """causal: predict every token from those before it, not in the last phase. mixed: by turns. Both without pairs."""
+    """causal: predict every token from those before it; not in the last phase. mixed: both objectives by turns.
+    causal and mixed need pairs.kind none."""
 
 
 class Training(Section):
@@ -286,7 +287,7 @@ class Checkpoint(Section):
 
 
 class Hub(Section):
-    """Where the model is pushed to by itself, while `pretrain` and `run` work."""
+    """Automatic pushes to the Hub during `pretrain` and `run`."""
 
     repo_id: RepoId | None = None
     """The repository, you/your-model, to which the result is pushed at the end. null: none."""
@@ -315,7 +316,7 @@ METRICS = {  # the first one selects the best epoch where the recipe does not sa
 
 
 class Unlabelled(Section):
-    """Unlabelled texts, which an NB-SVM fitted on the labelled ones labels for the network."""
+    """Unlabelled texts to learn from: an NB-SVM, fitted on the labelled texts, gives them labels."""
 
     path: str | None = None
     """As finetune.path. null: finetune.path itself."""
@@ -476,7 +477,7 @@ class Evaluate(Section):
     limit: Count | None = None
     """Maximum number of test examples."""
     batch_size: Count = 64
-    """Examples per forward pass, at most: on a CPU as many as have 4,096 tokens, because that is faster."""
+    """Maximum number of examples per forward pass; on a CPU also limited to 4,096 tokens, which is faster."""
     bag_of_words: bool = True
     """For classification: also fit TF-IDF + logistic regression on the same examples. `baseline` has other tasks."""
 
