@@ -406,6 +406,20 @@ def test_training_ends_well_where_the_hub_is_away(
     assert weights_of(run) == weights_of(tiny_run)
 
 
+def test_training_ends_well_where_a_model_cannot_be_written_for_a_push(
+    tiny_run: Path, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such weight")
+
+    monkeypatch.setattr("bertpre.hub.background.save_model", fail)
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    overrides = [f"output_dir={run}", "hub.repo_id=someone/tiny", "hub.push_every=9"]
+    pretrain(load_recipe(str(run / "recipe.yaml"), overrides))
+    assert "push: step 9 is not pushed: no such weight" in capsys.readouterr().out
+    assert weights_of(run) == weights_of(tiny_run) and not (run / "pushing").exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

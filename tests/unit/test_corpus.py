@@ -302,7 +302,7 @@ def test_rows_of_json_that_lack_a_key_of_others_are_counted(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ";"), ("a.csv.gz", "\t"), ("a.tsv", "|"), ("a.tsv", ",")])
-def test_another_delimiter_is_found_in_the_first_line(
+def test_another_delimiter_is_found_in_the_first_rows(
     name: str, delimiter: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = pd.DataFrame({"text": ["Good, really", 'so "so"; or\tnot | at all'], "label": [1, 0]})
