@@ -56,7 +56,8 @@ TAG = re.compile(rf"<{NO_NAME}/?(?:{INLINE}){ATTRIBUTES}/?>|<!DOCTYPE\s[^<>]{{0,
 UNCLOSED = "br|hr|p|li|d[dlt]|t[dhr]|option|wbr|col|colgroup|thead|tbody|tfoot|html|head|body|nowiki"
 PLACEHOLDER = re.compile(rf"<(?!(?:{UNCLOSED}|references)>)(?:(?<=\w<)[a-z]{{1,2}}|[a-z]{{3,}})>")  # in lower case
 CLOSING = re.compile("</[a-z]+>")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff\ufffd\ud800-\udfff]")
+DIRECTIONS = re.compile(r"[\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]")  # of writing, and what joins words
 WINDOWS = {  # characters of Windows-1252 that were read as Latin-1: browsers show them, too, and 0x85 is "…"
     chr(byte): bytes([byte]).decode("cp1252")
     for byte in range(0x80, 0xA0)
@@ -93,7 +94,10 @@ STARTS_UNSPACED, ENDS_UNSPACED = re.compile(UNSPACED).match, re.compile(UNSPACED
 UNSPACED_CHARACTER = re.compile(UNSPACED)
 # Without the semicolon "&copy=2" is part of a URL, though browsers would show its first five characters as one.
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-NARROWEST, WIDEST = 40, 120  # characters of a wrapped line; Chinese ones are twice as wide
+NARROWEST, WIDEST = 40, 120  # characters of a wrapped line
+WIDE = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]")  # kana and Han take two columns
+NARROWEST_WIDE = 24  # characters; headlines and lines of verse often have some twenty
+LEAST_WITHOUT_CAPITALS = 4  # pairs of lines: the ends of fewer may be anyone's line ends, as in posts
 
 
 def clean_text(text: str) -> str:
@@ -106,7 +110,7 @@ def clean_text(text: str) -> str:
     if "&" in text:
         text = ENTITY.sub(character, text)
     text = without_wiki_remnants(text)
-    text = CONTROL.sub(visible, unicodedata.normalize("NFC", text))
+    text = CONTROL.sub(visible, DIRECTIONS.sub("", unicodedata.normalize("NFC", text)))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
 
 
@@ -228,7 +232,7 @@ def joined_lines(block: list[str], width: int) -> str:
         space = "" if is_whole else " "
         # Some books have lines that end a word or two early.
         goes_on = following[0].islower() and len(line) > 0.8 * width and not ENDS_SENTENCE(line)
-        joined += [space if goes_on or is_full(line, following, width) else "\n", following]
+        joined += [space if goes_on or is_full(line, following, width, width // 4) else "\n", following]
     return "".join(joined)
 
 
@@ -246,7 +250,8 @@ def blocks_of_lines(text: str) -> list[list[str]]:
 def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
     """Whether lines end where the next word would not have fitted, mostly within a sentence that the next continues.
 
-    Lines that begin with a command or a comment of LaTeX say nothing about it, nor do those without a space.
+    Lines that begin with a command or a comment of LaTeX say nothing about it, nor do those without a space. Where no
+    capital shows which lines begin a sentence, more lines are needed, and in scripts without spaces fuller ones.
     """
     pairs = [
         pair
@@ -254,14 +259,20 @@ def is_wrapped(blocks: list[list[str]], least_pairs: int = 1) -> bool:
         for pair in pairwise(block)
         if not any(line[0] in "\\%" or is_alone(line) for line in pair)
     ]
-    are_wide = 2 * sum(ENDS_UNSPACED(line) is not None for line, _ in pairs) > len(pairs)
-    narrowest = NARROWEST // 2 if are_wide else NARROWEST
+    are_wide, are_unspaced = (
+        2 * sum(script.search(line[-1]) is not None for line, _ in pairs) > len(pairs)
+        for script in (WIDE, UNSPACED_CHARACTER)
+    )
+    cased = [following[0].islower() for _, following in pairs if following[0].lower() != following[0].upper()]
+    has_capitals = 4 * len(cased) >= len(pairs) and any(line[0].isupper() for pair in pairs for line in pair)
+    narrowest = NARROWEST_WIDE if are_wide else NARROWEST
+    least_pairs = least_pairs if has_capitals else max(least_pairs, LEAST_WITHOUT_CAPITALS)
     if len(pairs) < least_pairs or not narrowest <= (width := wrap_width(blocks)) <= WIDEST:
         return False
     is_open = [not ENDS_SENTENCE(line) for line, _ in pairs]
-    cased = [following[0].islower() for _, following in pairs if following[0].lower() != following[0].upper()]
+    longest = 2 if are_wide else 6 if are_unspaced else width // 4  # Chinese breaks before a mark, Thai before a word
     return (
-        sum(is_full(line, following, width) for line, following in pairs) > 0.7 * len(pairs)
+        sum(is_full(line, following, width, longest) for line, following in pairs) > 0.7 * len(pairs)
         and sum(is_open) > 0.6 * len(pairs)
         and 2 * sum(following[0].isalpha() for _, following in pairs) >= len(pairs)  # not the lines of a table
         and (sum(cased) >= 0.4 * len(cased) or 4 * len(cased) < len(pairs))  # where few are, they are foreign names
@@ -280,7 +291,7 @@ def is_alone(line: str) -> bool:
     return " " not in line and not UNSPACED_CHARACTER.search(line)
 
 
-def is_full(line: str, following: str, width: int) -> bool:
-    """Whether the next line's first word would not have fitted into a line."""
+def is_full(line: str, following: str, width: int, longest: int) -> bool:
+    """Whether the next line's first word, or the `longest` characters of it, would not have fitted into a line."""
     word = len(following.partition(" ")[0])
-    return len(line) + 1 + min(word, width // 4) > width  # a sentence without spaces is not a word
+    return len(line) + 1 + min(word, longest) > width  # a sentence without spaces is not a word

@@ -14,7 +14,8 @@ ELEMENTS = (
     "pre|q|s|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul"
 )
 TAG = rf"</?(?:{ELEMENTS}|{ELEMENTS.upper()})(?:\s+[\w:.-]+\s*=[^<>]*)?\s*/?>"  # tokenizers in JavaScript lack (?i)
-CONTROL = r"[\x00-\x08\x0b-\x1f\x7f\u200b\u200e\u200f\u2028\u2029\ufeff\ufffd]"
+# BertNormalizer removes the marks of the direction of writing by itself.
+CONTROL = r"[\x00-\x08\x0b-\x1f\x7f\u200b\u2028\u2029\ufeff\ufffd]"
 ENTITIES = {
     "quot": '"', "#34": '"', "apos": "'", "#39": "'", "nbsp": " ", "#160": " ", "mdash": "—", "ndash": "–",
     "hellip": "…", "lsquo": "‘", "rsquo": "’", "ldquo": "“", "rdquo": "”", "lt": "<", "gt": ">", "amp": "&",

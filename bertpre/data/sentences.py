@@ -4,9 +4,9 @@ import re
 
 # An end mark with closing quotes or emoji, then white space and a character that can begin a sentence. Chinese,
 # Japanese, Khmer, Burmese, Tibetan and Ethiopic full stops need no space; Hindi, Arabic and Armenian ones are used like
-# Latin ones. Thai has none: a paragraph is a sentence. For speed, every alternative starts with the same set of marks
-# and then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its first mark
-# only, so that a thousand dots take linear time.
+# Latin ones. Thai has none: a line is a sentence. For speed, every alternative starts with the same set of marks and
+# then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its first mark only,
+# so that a thousand dots take linear time.
 EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
 CLOSERS = rf"""["'”’)\]»›“]*+(?:\[\d{{1,3}}\])*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""  # "1990.[1] The"
 OPENERS = r"""(?:,,)?+["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins speech, and ,, a quote in Dutch
@@ -18,7 +18,9 @@ BOUNDARY = re.compile(
     rf"""|(?<=[\u0370-\u03ff\u1f00-\u1fff];){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""  # the Greek question mark
     rf"""|(?<=[\u0531-\u0587]:){CLOSERS}\s++(?={OPENERS}[^\W_a-z])"""  # what many write for the Armenian full stop
     r"""|(?<=[।॥])(?<![।॥]{2})[।॥]*+(?=[\u0904-\u0939\u0985-\u09b9])"""  # Hindi, Bengali: "ठीक है।वह"
-    r"""|(?<=[。！？｡។။።།])[。！？｡។။።།]*[」』”’）〉》】〕]*"""
+    # Not before a Japanese "said": 「行こう。」と
+    r"""|(?<=[。！？｡។။።།])[。！？｡។။።།]*+[」』”’）〉》】〕]*+(?!(?<=[」』])(?:と|って))"""
+    r"""|(?<=[\u3040-\u30ff\u3400-\u9fff][!?])[!?]*+(?=[\u3040-\u30ff\u3400-\u9fff])"""  # "すごい!楽しかった"
     r"""|(?<=፡)(?<!፡፡)፡++"""  # the Ethiopic full stop in two characters; one stands between words
     # No space: "the end.The actors", "scene...Christ!"; but java.lang.NullPointerException is one name.
     r"""|(?<=[a-z]{2}[.!?])[.!?]*(?=[A-Z][a-z])(?:(?<!\w\.)|(?=[A-Z][^\W\d_A-Z]+(?:[\s,;:'’!?]|$)))"""
@@ -27,7 +29,7 @@ BOUNDARY = re.compile(
 )
 TITLE = (  # abbreviations before a name or a number
     r"[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|Lt|Col|Gen|Capt|Sgt|Rev|Hon|Gov|Sen|Rep|vs?|Vol|pp|cf|e\.g|i\.e"
-    r"|approx|Mt|Ft|κκ?|(?:[a-z]\.)+[a-z]"
+    r"|approx|Mt|Ft|κκ?|κα|[Δδ]ρ|βλ|αρ(?:ιθ)?|(?:[a-z]\.)+[a-z]"
 )
 DOTTED = (  # "J.K. Rowling", or "in the U.S. The"; "z. B. Hunde", "u. a. Berlin" in German
     r"Ph\.D|(?:[A-Z]\.)+[A-Z]|[ap]\.m|Inc|Ltd|Co|(?:[a-z]\. )+[A-Za-z]|(?:[a-z]\.)+[A-Z]"
@@ -64,14 +66,31 @@ ENUMERATOR = re.compile(r"\s*[(\[]?\d{1,3}$")  # "2. The music" is one sentence
 ACCENTED = re.compile(r"[À-ÖØ-öø-ɏḀ-ỿ]")
 ACCENTED_SHARE = 0.005  # of a text's characters, above which it is not English
 CONSONANTS = "b-df-hj-np-tv-xzßçćčďđğķļľłńņňñřśşšșţťțźżžðþ"
-WITHOUT_VOWEL = re.compile(rf"(?:^|[^\w.])[{CONSONANTS}]{{1,4}}$")  # "kl. 20", "dr. Ljuba"
+WITHOUT_VOWEL = re.compile(rf"(?:^|[^\w.])(?:[{CONSONANTS}]|[B-DF-HJ-NP-TV-XZ](?!$))[{CONSONANTS}]{{0,3}}$")  # "Nr. 5"
+# Abbreviations in languages whose Latin letters have accents: before a name, and before a number.
+BEFORE_NAME = re.compile(
+    r"(?:^|[\s(\"'„«])(?:[Tt][Pp]|P?GS|ThS|TS|BS|Sra|Srta|Dra|Ing|Lic|Av|ul|im|prof|gen|ks|św|inż|hab|m\.in|kom|nadkom"
+    r"|podkom|asp|paraf|proj|Doç|Cad|Sok|Mah|Mio)$"
+)
+BEFORE_NUMBER = re.compile(
+    r"(?:^|[\s(\"'„«])(?:Abs|[Aa]rt|ust|pkt|ok|ca|godz|rys|tel|ur|pocz|págs?|núm|séc|Conf|čl)$|[a-zß]str$"
+)
+DATE = re.compile(r"(?:^|[\s(])\d{4}(?:\. \d{1,2}(\. \d{1,2})?)?$")  # "2023. 5. 12. 서울에서"
+NUMBER_AND_STOP = re.compile(r"\d{1,2}\.\s")
+# Scripts without capitals; one letter of them may be several characters: தி.
+FIRST_UNCASED = "\u0590"
+UNCASED = r"[\u0590-\u0fff\u10d0-\u10ff]"
+DOTTED_UNCASED = re.compile(rf"(?:^|[^\w.])(?:{UNCASED}{{1,4}}\.)+{UNCASED}{{1,4}}$")  # "ق.م. 300", "தி.மு.க. அரசு"
+TAMIL_INITIAL = re.compile(r"(?:^|[\s(\"'])(?:[க-ஹ][\u0bbe-\u0bcc]|[எஆ][க-ஹ]\u0bcd)$")  # "கே. வரதராஜன்"
+OF_DANDA = re.compile(r"[\u0900-\u09ff]$")  # Devanagari and Bengali, which end sentences with ।
+THAI = re.compile(r"[\u0e00-\u0e7f]$")
 
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a cleaned text, in order; only white space between them is removed."""
-    sentences, start, is_accented = [], 0, has_accents(text)
+    sentences, start, is_accented, has_danda = [], 0, has_accents(text), "।" in text
     for match in BOUNDARY.finditer(text):
-        if continues(text, start, match, is_accented):
+        if continues(text, start, match, is_accented, has_danda):
             continue
         sentence = text[start : match.end()].strip()
         if sentence:
@@ -87,7 +106,7 @@ def has_accents(text: str) -> bool:
     return len(text.encode(errors="replace")) - len(text) > most and len(ACCENTED.findall(text)) > most
 
 
-def continues(text: str, start: int, match: re.Match[str], is_accented: bool) -> bool:
+def continues(text: str, start: int, match: re.Match[str], is_accented: bool, has_danda: bool) -> bool:
     """Whether the sentence that begins at `start` continues after the mark of a match, such as that of an abbreviation.
 
     Before a small letter it continues, unless it began with one: then the text has no capitals. In English texts, which
@@ -111,11 +130,13 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
         return LOWER_FOLLOWS.search(text, *before) is not None
     if match["more"] != "":
         return False
+    if text[match.start() - 1] >= FIRST_UNCASED and is_uncased_abbreviation(text, before, has_danda):
+        return True
     if CAPITAL_LETTER.match(text, match.end()) and SMALL_LETTER.search(text, *before):
         return True
     if match.start() - start < 6 and ENUMERATOR.match(text, start, match.start()):
         return True
-    if is_accented and WITHOUT_VOWEL.search(text, *before):
+    if is_accented and (WITHOUT_VOWEL.search(text, *before) or BEFORE_NAME.search(text, *before)):
         return True
     if (initial := INITIAL.search(text, *before)) and not is_small(initial[1]):
         return True
@@ -123,13 +144,24 @@ def continues(text: str, start: int, match: re.Match[str], is_accented: bool) ->
         return True
     if name := NAME_FOLLOWS.search(text, *before):
         return name["dotted"] is None or not STARTER.match(text, match.end())
+    if date := DATE.search(text, max(0, match.start() - 14), match.start()):
+        return date[1] is not None or NUMBER_AND_STOP.match(text, match.end()) is not None
     if following != "(" and not following.isdigit():
         return False
+    if is_accented and BEFORE_NUMBER.search(text, *before):
+        return True
     if ET_AL.search(text, *before):
         return YEAR_OR_BRACKET.match(text, match.end()) is not None
     if BORN.search(text, *before) and YEAR.match(text, match.end()):
         return True
     return following != "(" and NUMBER.search(text, *before) is not None
+
+
+def is_uncased_abbreviation(text: str, before: tuple[int, int], has_danda: bool) -> bool:
+    """Whether a full stop after a letter of a script without capitals is that of an abbreviation."""
+    if THAI.search(text, *before) or (has_danda and OF_DANDA.search(text, *before)):
+        return True
+    return (DOTTED_UNCASED.search(text, *before) or TAMIL_INITIAL.search(text, *before)) is not None
 
 
 def is_small(letter: str) -> bool:

@@ -34,7 +34,8 @@ LONGEST_WORD = 500  # the same for a text with long words; not more, because the
 TOO_LONG = re.compile(rf"[^\W_\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]{{{LONGEST_WORD + 1},}}")
 NOTABLE_SHARE = 0.001  # of the characters; what concerns fewer of them changes nothing
 ACCENTED = ("LATIN", "GREEK", "CYRILLIC", "COMBINING", "VARIATION")  # names of characters whose marks are no letters
-# Of the characters are Latin letters with accents: below it the text is English (Wikipedia has 0.0004, Italian 0.01).
+# Of the characters are Latin or Greek letters with accents: below it the text is English (Wikipedia has 0.0004, Italian
+# 0.01).
 ACCENTED_SHARE = 0.005
 
 
@@ -54,7 +55,7 @@ class CharacterCounts:
     def needs_accents(self) -> bool:
         """Whether words are other words without accents: tones in Yoruba, umlauts in German, vowels in Hindi."""
         letters = self.share(has_letter_as_mark) > NOTABLE_SHARE
-        return letters or self.share(is_accented_latin) > ACCENTED_SHARE
+        return letters or self.share(is_accented) > ACCENTED_SHARE
 
     @property
     def has_dotless_i(self) -> bool:
@@ -68,17 +69,17 @@ class CharacterCounts:
 
 
 def has_letter_as_mark(character: str) -> bool:
-    """Whether stripping accents makes a character another letter: in most scripts, and of Cyrillic й, ї and ў."""
-    if character.lower() in ("й", "ї", "ў"):
+    """Whether stripping accents makes a character another letter: in most scripts, and of some Cyrillic letters."""
+    if character.lower() in ("й", "ї", "ў", "ќ", "ѓ"):
         return True
     base = base_of_marked(character)
     return base is not None and not base.startswith(ACCENTED)
 
 
-def is_accented_latin(character: str) -> bool:
-    """Whether a character is a Latin letter with an accent that can be stripped."""
+def is_accented(character: str) -> bool:
+    """Whether a character is a Latin or Greek letter with an accent that can be stripped."""
     base = base_of_marked(character)
-    return base is not None and base.startswith("LATIN")
+    return base is not None and base.startswith(("LATIN", "GREEK"))
 
 
 def base_of_marked(character: str) -> str | None:

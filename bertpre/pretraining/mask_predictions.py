@@ -1,5 +1,6 @@
 """What the model predicts for masked words, shown with every evaluation."""
 
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,11 @@ def fill_masks(
 
 def longest_word(words: list[str]) -> int | None:
     """The place of the longest word that is one token, not at the sentence's ends; None where there is none."""
-    whole = (
-        place for place in range(3, len(words) - 2) if words[place].isalpha() and not words[place + 1].startswith("##")
-    )
+    inside = range(3, len(words) - 2)
+    whole = (place for place in inside if is_word(words[place]) and not words[place + 1].startswith("##"))
     return max(whole, key=lambda place: len(words[place]), default=None)
+
+
+def is_word(token: str) -> bool:
+    """Whether a token begins with a letter and has letters and marks alone; vowels of Hindi and Thai are marks."""
+    return token[0].isalpha() and all(unicodedata.category(character)[0] in "LM" for character in token)

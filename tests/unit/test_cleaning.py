@@ -146,6 +146,29 @@ def test_other_lines_are_kept_apart(text: str) -> None:
     assert clean_text(text) == "\n".join(line.strip() for line in text.split("\n"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "今日は久しぶりに友達と渋谷でおいしいランチをしてきた\nまた来月も行こうねって約束して帰ってきた",
+        "物流很快第二天就收到了包装也很完整无缺而且送货的人很客气\n电池续航一般用一天差不多就没电了不太好",
+        "วันนี้ฝนตกหนักมากรถติดทั้งเมืองกลับบ้านไม่ได้เลย\nหิวข้าวมาก",
+        "오늘 드디어 기다리던 새 노트북이 도착했어요 포장도 아주 꼼꼼하게 되어 있네요\n배송도 빠르고 좋아요",
+        "اليوم ذهبت مع أصدقائي إلى الشاطئ وكان الجو جميلا جدا\nأتمنى أن نعود قريبا",
+        "today i went to the beach with my friends and it was great fun\nwe will go again soon",
+        "\n".join(
+            f"{'上海迪士尼乐园门票价格将于下月起正式上调全文'[: 19 + number % 4]}" for number in range(9)
+        ),  # headlines
+    ],
+    ids=["ja", "zh", "th", "ko", "ar", "small letters", "headlines"],
+)
+def test_the_lines_of_a_post_without_capitals_stay(text: str) -> None:
+    assert clean_text(text) == text
+
+
+def test_marks_of_the_direction_of_writing_vanish() -> None:
+    assert clean_text("\u202bשלום\u200f.\u202c עוד \u2067abc\u2069\u2060def") == "שלום. עוד abcdef"
+
+
 def test_lines_of_a_script_without_spaces_are_joined_without_one() -> None:
     text = "そのあとわたしたちはえきのちかくにあるおおきなほんやへいってあたらしいほんをさがしました" * 12
     for width in (30, 39, 60):  # on a terminal such characters are two columns wide

@@ -16,6 +16,7 @@ RAW = [
     "A film &amp; a book, &quot;good&quot; &#39;too&#39; &hellip;&nbsp;&mdash; yes",
     "<P class='x'>A film.</P><IMG src=\"a.png\"/>\n<a href=http://example.org>The film</a>",
     "good\x00film\x07bad \x93good\x94 \x97 bad\u200b \ufeffgood",
+    "good\u200f.\u202c \u2067bad\u2069<br>good",
     "&amp;lt;br&amp;gt; stays &lt;b&gt;",
 ]
 

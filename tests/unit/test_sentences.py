@@ -80,6 +80,21 @@ from bertpre.data.sentences import split_sentences
         ["фильм хороший.", "мне понравился."],
         ["Это «iPhone»?", "Да."],
         ["Ես տեսա։", "լավն է։"],
+        ["ในปี พ.ศ. 2475 ได้มีการเปลี่ยนแปลง โดย ดร. สมชาย"],
+        ["डॉ. शर्मा और एम. के. गांधी ने रु. 500 दिए।", "वह गया।"],
+        ["वह गया.", "हम आए."],  # without a danda
+        ["মো. আব্দুর রহমান এলেন।", "তিনি গেলেন।"],
+        ["عاش سنة ٣٠٠ ق.م. في روما.", "ثم مات."],
+        ["தி.மு.க. அரசு வந்தது.", "கே. வரதராஜன் சொன்னார்.", "என். ராமன் வந்தார்."],
+        ["Gemäß § 5 Abs. 1 Satz 2 Nr. 3 BGB, Rn. 12, grüßt Hr. Müller, Hauptstr. 5.", "Es tönt gut."],
+        ["Señora Sra. López, pág. 3, núm. 5.", "Así es."],
+        ["Ông ở TP. Hồ Chí Minh với GS. Nguyễn.", "Tôi biết."],
+        ["Mieszka przy ul. Długiej ok. 2 lat, zob. art. 88 i prof. Nowak.", "Są tam."],
+        ["It is ok.", "20 people came to the gen.", "Nobody knew."],  # English, so these are words
+        ["2023. 5. 12. 서울에서 만났다.", "좋았다."],
+        ["It was 2023.", "5 people came.", "It is 1996.", "80.4 % did."],
+        ["「行こう。」と彼は言った。", "「はい。」", "彼女も行った。"],
+        ["Ο Δρ. Τέιλορ, αριθ. 3, ήρθε.", "Έφυγε."],
     ],
 )
 def test_joined_sentences_are_split_again(sentences: list[str]) -> None:
@@ -112,6 +127,7 @@ def test_a_new_line_ends_a_sentence_after_an_abbreviation_too(line: str) -> None
         ["What a scene...", "Christ!", "Wow, Bob"],
         ["영화 디.워를 봤다."],  # a title: one syllable before the full stop
         ["ठीक है।", "वह गया।", "अच्छा॥"],
+        ["すごい!", "楽しかった!", "また行きたい?", "はい"],
     ],
 )
 def test_a_missing_space_does_not_hide_the_end(sentences: list[str]) -> None:

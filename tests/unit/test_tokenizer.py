@@ -233,7 +233,9 @@ def test_nothing_is_learned_from_words_that_no_tokenizer_reads(tokenizer: PreTra
         ("wọ́n ń bọ̀", None, True),
         ("the café of this town and its old river " * 5, None, True),  # 0.6 % of its characters
         ("the café and " + "the old river of this town " * 10, None, False),
-        ("στίγμα όταν ёлка", None, False),
+        ("στίγμα όταν", None, True),
+        ("ёлка и ещё ёж", None, False),
+        ("куќа и меѓу", None, True),
         ("мой твой гений", None, True),
     ],
 )
