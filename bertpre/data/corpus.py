@@ -20,6 +20,7 @@ from bertpre.data.local_files import (
     holds_tsv,
     load_files,
     load_folder,
+    with_split,
 )
 from bertpre.data.tables import Columns, CsvFiles, named, path_key
 from bertpre.errors import UserError
@@ -77,7 +78,7 @@ class TextSource:
 
     def __str__(self) -> str:
         """How messages name the source."""
-        return f"{self.key}: {self.path} (split {self.split})"
+        return f"{self.key}: {with_split(self.path, self.split)}"
 
     def documents(self) -> Iterator[str]:
         """Read all documents, whatever the weight."""

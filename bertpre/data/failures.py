@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bertpre.data.compressed import DAMAGED
-from bertpre.data.local_files import KNOWN_ENDINGS
+from bertpre.data.local_files import KNOWN_ENDINGS, with_split
 from bertpre.data.tables import named, path_key
 from bertpre.errors import UserError, first_line
 
@@ -66,8 +66,8 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error).removeprefix(f"{path}: ")
         if configurations := re.search(r"available configs: \[(.*?)\]", str(error)):
             reason = f"it has several configurations ({configurations[1]})"
-        part = f"split {split}" if name is None else f"name {name}, split {split}"
-        raise UserError(f"{key}: {path} ({part}) cannot be read: {reason}{remedy(reason, path, split, key)}") from None
+        place = with_split(path, split) if name is None else f"{path} (name {name}, split {split})"
+        raise UserError(f"{key}: {place} cannot be read: {reason}{remedy(reason, path, split, key)}") from None
 
 
 def remedy(reason: str, path: str, split: str, key: str) -> str:

@@ -47,6 +47,11 @@ CONTENTS = {WIKI: "articles of WikiExtractor", JSON_LINES: "JSON lines", TEXT: "
 METADATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 
 
+def with_split(path: str, split: str) -> str:
+    """How messages name a split of a folder or dataset; files have no splits."""
+    return path if Path(path).is_file() or glob.has_magic(path) else f"{path} (split {split})"
+
+
 def load_files(files: list[str], path: str, text_unit: str, key: str) -> Columns:
     """The rows of files of one kind; `path` is how messages name them together.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.data.corpus import held_out_place
+from bertpre.data.local_files import with_split
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples, in_slices, tokenize
@@ -41,7 +42,7 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
         known.update(whole_texts(read_rows(settings, *place, with_labels=False, key="finetune.unlabelled.held_out")))
     kept = [index for index, text in enumerate(whole_texts(rows)) if text not in known]
     if not kept:
-        raise UserError(f"finetune.unlabelled: every text of {path} (split {wanted.split}) is labelled or held out")
+        raise UserError(f"finetune.unlabelled: every text of {with_split(path, wanted.split)} is labelled or held out")
     classes = labelled[0].classes
     return Examples(rows.ids, rows.texts, rows.pairs, np.zeros(len(rows.ids), dtype=np.int64), classes).subset(kept)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import open_table
+from bertpre.data.local_files import with_split
 from bertpre.errors import UserError
 from bertpre.finetuning.glue import open_glue
 
@@ -72,7 +73,7 @@ def read_rows(
     that are written as text stay so, also where all of them look like numbers. Raises UserError if a column is missing,
     there are no rows, or a text is empty or not text.
     """
-    place = f"{key}: {path} (split {split})"
+    place = f"{key}: {with_split(path, split)}"
     ids, rows, class_names = read_columns(settings, path, split, settings.label_columns if with_labels else [], key)
     if limit is not None and limit < len(rows):
         kept = spread_evenly(len(rows), limit)

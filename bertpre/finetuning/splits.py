@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.console import log_once
-from bertpre.data.local_files import files_by_split, local_files
+from bertpre.data.local_files import files_by_split, local_files, with_split
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,
@@ -76,7 +76,7 @@ def read_parts(recipe: Recipe) -> Parts:
         raise UserError(f"finetune.path: {settings.path} is GLUE: run `bertpre suite`, or name a task in finetune.name")
     training, validation, test = read_examples(settings, settings.split, settings.limit), None, None
     mention_unused_splits(settings)
-    refuse_single_class(settings.task, training, f"finetune: {settings.path} (split {settings.split})")
+    refuse_single_class(settings.task, training, f"finetune: {with_split(settings.path, settings.split)}")
     refuse_ids(settings, training)
     if settings.text_pair_column is None:
         refuse_numbers(settings, training)
@@ -123,15 +123,15 @@ def read_validation(settings: Finetune, training: Examples) -> Examples:
     key = "finetune.validation_path" if settings.validation_path else "finetune.validation_split"
     if same_place((path, split), (settings.path, settings.split)):
         raise UserError(
-            f"{key}: the classifier is trained on {path} (split {settings.split}); give other texts, or leave it out "
-            "and set a part aside with finetune.validation_fraction"
+            f"{key}: the classifier is trained on {with_split(path, settings.split)}; give other texts, or leave it "
+            "out and set a part aside with finetune.validation_fraction"
         )
     validation = read_examples(settings, split, path=path, encoder=training.encoder, key=key)
-    refuse_single_answer(settings.task, validation, f"{key}: {path} (split {split})", "give another file or split")
+    refuse_single_answer(settings.task, validation, f"{key}: {with_split(path, split)}", "give another file or split")
     known = int(overlap(validation, [training]).sum())
     if known == len(validation):
         raise UserError(
-            f"{key}: all {known:,} texts of {path} (split {split}) equal a training text, so they cannot choose the "
+            f"{key}: all {known:,} texts of {with_split(path, split)} equal a training text, so they cannot choose the "
             "best epoch; give other texts, or leave it out and set a part aside with finetune.validation_fraction"
         )
     if known:
@@ -375,7 +375,7 @@ def read_test(recipe: Recipe, parts: Parts) -> Examples:
     settings, place = recipe.required_finetune, place_of_test(recipe)
     if same_place(place, (settings.path, settings.split)):
         raise UserError(
-            f"evaluate: the classifier is trained on {place[0]} (split {place[1]}); give other texts with "
+            f"evaluate: the classifier is trained on {with_split(*place)}; give other texts with "
             "evaluate.path or evaluate.split, or set a part aside with finetune.test_fraction=0.1"
         )
     encoder = parts.training.encoder

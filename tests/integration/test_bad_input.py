@@ -216,7 +216,7 @@ CASES = {
     f"run {TINY} finetune.path=columns.csv": "finetune.text_column=... (the first line of a CSV",
     f"run {TINY} finetune.path=good.csv finetune.label_column=stars": "finetune.label_column: good.csv has no column",
     f"run {TINY} finetune.path=tagged.tsv finetune.task=tokens": "its lines are words with tags: for",
-    f"run {TINY} finetune.path=one-class.csv": "finetune: one-class.csv (split train) has one class only (yes)",
+    f"run {TINY} finetune.path=one-class.csv": "finetune: one-class.csv has one class only (yes)",
     f"run {TINY} finetune.path=ids.csv": "finetune.label_column: 'label' of ids.csv has 60 different values",
     f"run {TINY} finetune.path=fractions.csv": "fractions.csv",
     f"run {TINY} finetune.path=unlabelled.csv": "unlabelled.csv",

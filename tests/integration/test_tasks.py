@@ -483,7 +483,7 @@ def test_one_file_is_enough_if_a_part_is_set_aside(
     file.write_text(yaml.safe_dump(values))
     assert run_here("finetune", file) == 0
     assert run_here("evaluate", file) == 2  # not on what it was trained on
-    assert f"the classifier is trained on {data[0]} (split train); give other texts" in capsys.readouterr().err
+    assert f"the classifier is trained on {data[0]}; give other texts" in capsys.readouterr().err
 
     given = (f"output_dir={tmp_path / 'aside'}", "finetune.test_fraction=0.25")
     assert run_here("doctor", file, *given) == 0

@@ -178,7 +178,7 @@ def test_messages_name_the_argument_or_the_source(tmp_path: Path) -> None:
         builder(tmp_path / "none", [source], validation_fraction=1 - 1e-6).build()
     with pytest.raises(ArgumentError, match="tokenizer.path: no tokenizer in"):
         builder(tmp_path / "path", [source], tokenizer=replace(OPTIONS, path=str(tmp_path / "nowhere"))).build()
-    with pytest.raises(UserError, match=r"corpus: .*b.jsonl \(split train\) contains no text"):
+    with pytest.raises(UserError, match=r"corpus: .*b.jsonl contains no text"):
         builder(tmp_path / "empty", [write_texts(tmp_path / "b.jsonl", ["<br/>"])]).build()
 
 
