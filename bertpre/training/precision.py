@@ -21,15 +21,34 @@ class WorkingCopy:
         self.model = master if self.is_master else cast_weights(copy.deepcopy(master), dtype)
         self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
 
+    def add_gradients(self) -> None:
+        """Add the copy's gradients to those of the masters, in fp32.
+
+        After each micro-batch: a sum in bf16 hardly changes once it is some 256 times as large as what is added.
+        """
+        if self.is_master:
+            return
+        used = [(master, working) for master, working in self.pairs if working.grad is not None]
+        first = [pair for pair in used if pair[0].grad is None]
+        later = [pair for pair in used if pair[0].grad is not None]
+        if later:
+            torch._foreach_add_([master.grad for master, _ in later], [working.grad for _, working in later])
+        for master, _ in first:
+            master.grad = torch.empty_like(master)
+        if first:
+            torch._foreach_copy_([master.grad for master, _ in first], [working.grad for _, working in first])
+        for _, working in used:
+            working.grad = None
+
+    def return_gradients(self) -> None:
+        """The opposite, rounded: so that DDP, which shares the copy's gradients, shares the sum of all micro-batches."""
+        for master, working in () if self.is_master else self.pairs:
+            if master.grad is not None:
+                working.grad, master.grad = master.grad.to(working.dtype), None
+
     def collect_gradients(self, loss_scale: float = 1.0) -> None:
-        """Move the copy's gradients to the masters, in fp32, divided by the loss scale."""
-        if not self.is_master:
-            used = [(master, working.grad) for master, working in self.pairs if working.grad is not None]
-            for master, working in self.pairs:
-                master.grad = working.grad = None  # None: this batch did not use the weight
-            for master, _ in used:
-                master.grad = torch.empty_like(master)
-            torch._foreach_copy_([master.grad for master, _ in used], [gradient for _, gradient in used])
+        """Move the last gradients to the masters, and divide the sums by the loss scale."""
+        self.add_gradients()
         if loss_scale != 1:
             torch._foreach_div_([master.grad for master, _ in self.pairs if master.grad is not None], loss_scale)
 

@@ -74,9 +74,14 @@ class TrainingStep:
         # DDP averages the processes' gradients; the sum is wanted.
         scale = self.accelerator.num_processes * self.guard.loss_scale.value
         for number, micro_batch in enumerate(batch.micro_batches, start=1):
-            with self.gradients_shared(number == len(batch.micro_batches)):
+            is_last = number == len(batch.micro_batches)
+            if is_last and self.accelerator.num_processes > 1:
+                self.working.return_gradients()
+            with self.gradients_shared(is_last):
                 outputs = self.wrapped(**micro_batch, **num_items)
                 (outputs.loss * scale).backward()
+            if not is_last:
+                self.working.add_gradients()
             record(self.objective.measure(outputs, micro_batch, num_items))
             del outputs  # its scores would stay until the next pass ends, more memory than a dry run takes
         self.working.collect_gradients(self.guard.loss_scale.value)
@@ -150,18 +155,23 @@ class TrainingStep:
         return is_enough
 
     def pass_once(self, model: nn.Module, batch: Batch) -> None:
-        """Forward and backward, with the memory taken that the optimizers will need."""
-        room = self.room_for_optimizers()
+        """Forward and backward, with the memory taken that the rest of a step will need."""
+        room = self.room_for_the_rest()
         ones = self.item_counts(dict.fromkeys(self.objective.count_names, 1))
         model(**to_device(batch, self.accelerator.device), **ones).loss.backward()
         del room
         self.working.model.zero_grad()
 
-    def room_for_optimizers(self) -> torch.Tensor:
-        """On a GPU, as much memory as the optimizers will take in the first step: two numbers for each weight."""
+    def room_for_the_rest(self) -> torch.Tensor:
+        """On a GPU, as much memory as a step holds beside a pass: two numbers for each weight in the optimizers, which the
+        first step makes, and the sum of a working copy's gradients.
+        """
         device, has_state = self.accelerator.device, any(each.state for each in self.optimizers)
-        weights = 0 if device.type == "cpu" or has_state else sum(map(torch.numel, self.model.parameters()))
-        return torch.empty(2 * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device)
+        weights = 0 if device.type == "cpu" else sum(map(torch.numel, self.model.parameters()))
+        numbers = 2 * (not has_state) + (not self.working.is_master)
+        return torch.empty(
+            numbers * weights // (self.accelerator.num_processes if self.is_sharded else 1), device=device
+        )
 
 
 def lacks_memory(error: RuntimeError) -> bool:

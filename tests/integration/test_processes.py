@@ -222,6 +222,19 @@ def test_processes_hold_the_same_bits_for_fifty_steps(optimizer: str, tiny_run: 
     assert first == second
 
 
+def test_micro_batches_in_bf16_on_two_processes_train_as_one_process(tiny_modern_run: Path, tmp_path: Path) -> None:
+    one, two = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("one", "two"))
+    bf16 = ("training.optimizer=adamw", "training.max_steps=5", "training.eval_every=5", "training.precision=bf16")
+    pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={one}", *bf16]))
+    rows = [f"training.phases.{phase}.micro_batch_size=1" for phase in (0, 1)]
+    done = run_ranks(training_with(""), tiny_modern_run, two, *bf16, *rows)
+    assert done.returncode == 0, done.stderr
+    for name in ("loss", "grad_norm"):
+        pairs = zip(*(read_metrics(run, "pretrain", "train") for run in (one, two)), strict=True)
+        for expected, row in pairs:
+            assert row[name] == pytest.approx(expected[name], rel=0.01), (row["step"], name)
+
+
 @pytest.mark.slow  # two processes compile for a minute
 def test_compiled_micro_batches_on_two_processes_train_as_one_process(tiny_modern_run: Path, tmp_path: Path) -> None:
     one, two = (copy_run(tiny_modern_run, tmp_path / name, "prepare") for name in ("one", "two"))

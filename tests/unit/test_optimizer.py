@@ -229,6 +229,22 @@ def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_a_while() -> Non
     assert LossScale(enabled=False).value == 1.0
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_gradients_of_many_micro_batches_add_up_in_fp32(is_shared: bool) -> None:
+    master = nn.Linear(1, 2, bias=False)
+    working = WorkingCopy(master, torch.bfloat16)
+    for number in range(1000):
+        if is_shared and number == 999:
+            working.return_gradients()  # to DDP, which shares the copy's
+            assert master.weight.grad is None
+        working.model(torch.ones(1, 1, dtype=torch.bfloat16))[0, 0].backward()  # in bf16, 1 added to 256 is 256
+        if number < 999:
+            working.add_gradients()
+    working.collect_gradients()
+    assert master.weight.grad.squeeze(1).tolist() == pytest.approx([1000, 0], rel=4e-3 if is_shared else 0)
+    assert working.model.weight.grad is None
+
+
 def test_a_copy_in_fp16_gives_the_unscaled_gradient() -> None:
     torch.manual_seed(0)
     master = nn.Linear(8, 4)

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.data.randomness import seed_from
-from bertpre.data.sampler import micro_batch_size
+from bertpre.data.sampler import Position, micro_batch_size
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData
@@ -24,6 +25,7 @@ from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
 from bertpre.training import background, clock, saving
 from bertpre.training import trainer as trainer_module
+from bertpre.training.batches import StepBatch
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skipped, write_skipped
 from bertpre.training.evaluation import evaluate_batches
 from bertpre.training.metrics import PretrainingObjective
@@ -71,6 +73,24 @@ def test_loss_and_gradient_do_not_depend_on_the_micro_batch(tiny_modern_run: Pat
             for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy", "tokens"):
                 assert row[name] == pytest.approx(expected[name], abs=2e-5), (row["step"], name)
             assert row["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4), row["step"]
+
+
+def test_many_micro_batches_have_the_gradient_of_one_in_bf16(tmp_path: Path) -> None:
+    class Repeated(ToySource):
+        def __init__(self, times: int) -> None:
+            super().__init__()
+            self.times = times
+
+        def __call__(self, position: Position, progress: float) -> StepBatch:
+            batch = super().__call__(position, progress)
+            return replace(batch, micro_batches=batch.micro_batches * self.times)
+
+    norms = []
+    for times in (1, 600):
+        folder, bf16 = tmp_path / str(times), Arithmetic(torch.bfloat16)
+        toy_trainer(folder, 1, Repeated(times), model=ToyModel(dropout=0.0), arithmetic=bf16).train()
+        norms.append(read_metrics(folder)[0]["grad_norm"])
+    assert norms[1] == pytest.approx(norms[0], rel=0.01)  # in bf16 the sum of 600 would be half of it
 
 
 @pytest.mark.parametrize("is_evaluated", [False, True])
