@@ -206,7 +206,8 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
     costs = phase_costs(recipe.training, trainer.training_step.model.config)
     yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, costs)
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
-    name, words = ("clm_loss", "next-token loss") if data.phases[0].is_causal else ("mlm_loss", "MLM loss")
+    is_causal = "clm_loss" in rehearsal.overfit[0]  # steps of one phase, or of two short ones, may differ
+    name, words = ("clm_loss", "next-token loss") if is_causal else ("mlm_loss", "MLM loss")
     first, last = (rehearsal.overfit[place][name] for place in (0, -1))
     yield f"overfit one batch: {words} {first:.2f}, after {OVERFIT_STEPS} steps {last:.2f}"
     if not last < 0.9 * first:

@@ -117,10 +117,10 @@ def print_advice(recipe: Recipe, parts: Parts) -> None:
             f"warning: finetune.learning_rate is {settings.learning_rate:g}, which suits published models of base "
             "size; small models of your own need 3e-4 to 1e-3"
         )
-    reads_cls = settings.task != "tokens" and settings.pooling == "cls"
+    reads_cls = settings.task != "tokens" and settings.pooling != "mean"
     if own and own.model.architecture == "modern" and own.pairs.kind == "none" and reads_cls:
         print(
-            "warning: finetune.pooling is cls, but pretraining with pairs.kind=none does not train that token; set "
+            "warning: the classifier reads [CLS], but pretraining with pairs.kind=none does not train that token; set "
             "finetune.pooling=mean"
         )
     if validation is not None and len(validation) < 100:

@@ -214,11 +214,9 @@ def configure_for_task(config: "PreTrainedConfig", settings: Finetune, task: Tas
             setattr(config, name, settings.encoder_dropout)
     can_choose = hasattr(config, "classifier_pooling") and getattr(config, "architecture", "modern") == "modern"
     if can_choose:
-        config.classifier_pooling = settings.pooling
-    elif settings.pooling != "cls":
-        raise UserError(
-            f"finetune.pooling is {settings.pooling}, but this {config.model_type} has its own head: leave it at cls"
-        )
+        config.classifier_pooling = settings.pooling or config.classifier_pooling
+    elif settings.pooling == "mean":
+        raise UserError(f"finetune.pooling is mean, but this {config.model_type} has its own head: leave it out")
 
 
 def refuse_unfit(

@@ -31,6 +31,7 @@ from bertpre.training.trackers import MetricsLog, start_trackers
 from bertpre.training.trainer import Trainer
 from bertpre.training.watches import CausalWatch, SpikeWatch
 
+SAVE_SECONDS = 1800.0  # between checkpoints at most: a slow machine may take hours for checkpoint.every steps
 REMEDIES = Remedies(
     memory="lower training.phases.N.micro_batch_size (phases count from 0)",
     not_finite="in a new output_dir lower training.learning_rate (with muon also training.muon_learning_rate), "
@@ -145,7 +146,7 @@ def checkpoints(recipe: Recipe, folder: Path) -> Checkpoints:
     """Where and how often to save."""
     settings = recipe.checkpoint
     keep_every = seconds(settings.keep_every) if settings.keep_every else None
-    return Checkpoints(folder / "checkpoints", settings.every, settings.keep, keep_every)
+    return Checkpoints(folder / "checkpoints", settings.every, settings.keep, keep_every, every_seconds=SAVE_SECONDS)
 
 
 def step_log(

@@ -52,6 +52,8 @@ def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertP
             f"{len(tokenizer):,}: prepare with tokenizer.path={source}"
         )
     keys = [key for key in type(recipe.model).model_fields if not key.endswith("dropout_prob")]
+    if config.architecture == "modern":
+        keys.remove("max_position_embeddings")  # its positions have no weights
     if wrong := [key for key in keys if getattr(known.config, key) != getattr(config, key)]:
         wanted = " ".join(f"model.{key}={getattr(known.config, key)}" for key in wrong)
         raise UserError(f"training.init: {source} has other sizes: set {wanted}")

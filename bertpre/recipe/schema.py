@@ -279,7 +279,7 @@ class Checkpoint(Section):
     """What is saved during pretraining, so that an interrupted run can resume."""
 
     every: Count = 1000
-    """Steps between checkpoints."""
+    """Steps between checkpoints, which are at most half an hour apart."""
     keep: Count = 2
     """Number of newest checkpoints to keep."""
     keep_every: Duration | None = None
@@ -368,8 +368,8 @@ class Finetune(Section):
     truncation: Literal["head", "tail", "head_tail"] = "head_tail"
     """Which part of a long text is kept; head_tail: a quarter from the start, the rest from the end. tokens: always
     the head."""
-    pooling: Literal["cls", "mean"] = "cls"
-    """What the classifier reads: the [CLS] state, or the mean of all states."""
+    pooling: Literal["cls", "mean"] | None = None
+    """What the classifier reads: the [CLS] state, or the mean of all states. null: as the model says; own ones, cls."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """muon: for the hidden matrices, with adamw for everything else."""
     learning_rate: Rate = 3e-5

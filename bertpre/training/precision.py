@@ -41,7 +41,7 @@ class WorkingCopy:
             working.grad = None
 
     def return_gradients(self) -> None:
-        """The opposite, rounded: so that DDP, which shares the copy's gradients, shares the sum of all micro-batches."""
+        """The opposite, rounded: DDP shares the copy's gradients, which then are the sums of all micro-batches."""
         for master, working in () if self.is_master else self.pairs:
             if master.grad is not None:
                 working.grad, master.grad = master.grad.to(working.dtype), None

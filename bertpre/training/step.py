@@ -163,8 +163,10 @@ class TrainingStep:
         self.working.model.zero_grad()
 
     def room_for_the_rest(self) -> torch.Tensor:
-        """On a GPU, as much memory as a step holds beside a pass: two numbers for each weight in the optimizers, which the
-        first step makes, and the sum of a working copy's gradients.
+        """On a GPU, as much memory as a step holds beside a pass.
+
+        That is two numbers for each weight in the optimizers, which the first step makes, and the sum of a working
+        copy's gradients.
         """
         device, has_state = self.accelerator.device, any(each.state for each in self.optimizers)
         weights = 0 if device.type == "cpu" else sum(map(torch.numel, self.model.parameters()))

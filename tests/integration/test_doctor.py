@@ -82,6 +82,15 @@ def test_it_rehearses_the_training_and_writes_nothing(tiny_run: Path, capsys: py
     assert "checkpoints of" in said
 
 
+@pytest.mark.parametrize(("objective", "words"), [("mixed", "next-token loss"), ("causal", "next-token loss")])
+def test_it_overfits_a_batch_of_the_first_phase(
+    objective: str, words: str, tiny_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phase = f"training.phases=[{{share: 0.9, max_length: 32, objective: {objective}}}, {{share: 0.1, max_length: 32}}]"
+    doctor(load_recipe(str(tiny_run / "recipe.yaml"), [f"output_dir={tiny_run}", "pairs.kind=none", phase]))
+    assert f"overfit one batch: {words} 6." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_size_of_a_checkpoint_is_that_of_its_files(optimizer: str, tmp_path: Path) -> None:
     model = BertPreForPreTraining(BertPreConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4))

@@ -107,6 +107,18 @@ def test_a_model_of_another_size_is_refused(tiny_run: Path, tmp_path: Path) -> N
             initial_model(recipe_of(tiny_run, source, "bert", **sizes), tokenizer)
 
 
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_only_positions_without_weights_may_become_more(architecture: str, tiny_run: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    stock_model(architecture, len(tokenizer)).save_pretrained(tmp_path)
+    recipe = recipe_of(tiny_run, tmp_path, architecture, max_position_embeddings=256)
+    if architecture == "bert":
+        with pytest.raises(UserError, match="has other sizes: set model.max_position_embeddings="):
+            initial_model(recipe, tokenizer)
+    else:
+        assert initial_model(recipe, tokenizer).config.max_position_embeddings == 256
+
+
 def test_another_vocabulary_of_the_same_size_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tiny_run / "tokenizer")
     stock_model("bert", len(tokenizer)).save_pretrained(tmp_path)

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import BertConfig, ModernBertConfig
 
 from bertpre.commands.finetune import print_advice
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import BestEpoch
+from bertpre.finetuning.loading import configure_for_task
 from bertpre.finetuning.splits import Parts
+from bertpre.finetuning.task import Task
 from bertpre.recipe import Finetune, load_recipe
 from tests.helpers import tiny_values, write_recipe
 
@@ -65,3 +68,12 @@ def test_settings_that_do_not_suit_a_small_modern_model_are_named(
     said = capsys.readouterr().out
     assert "finetune.learning_rate is 3e-05" in said
     assert "set finetune.pooling=mean" in said
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [(None, "mean"), ("mean", "mean"), ("cls", "cls")])
+def test_a_model_keeps_its_own_pooling_unless_the_recipe_names_one(pooling: str | None, expected: str) -> None:
+    config, settings = ModernBertConfig(classifier_pooling="mean"), Finetune(path="x", pooling=pooling)
+    configure_for_task(config, settings, Task("classification", ("no", "yes")))
+    assert config.classifier_pooling == expected
+    if pooling != "mean":
+        configure_for_task(BertConfig(), settings, Task("classification", ("no", "yes")))

@@ -1,5 +1,6 @@
-"""When pretraining leaves the layers uncompiled."""
+"""When pretraining leaves the layers uncompiled, and how often it is saved."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertpre.pretraining.build import is_short
+from bertpre.pretraining.build import checkpoints, is_short
 from bertpre.recipe import load_recipe
 
 
@@ -63,3 +64,7 @@ def test_what_is_asked_for_and_other_machines_are_compiled_as_before() -> None:
     assert not is_uncompiled("quickstart", device="cuda")
     assert not is_uncompiled("quickstart", "training.compile=true")
     assert not is_uncompiled("quickstart", "training.compile=false")  # which `choose_compile` says
+
+
+def test_checkpoints_are_at_most_half_an_hour_apart(tmp_path: Path) -> None:
+    assert checkpoints(load_recipe("wikipedia-base"), tmp_path).every_seconds == 1800
