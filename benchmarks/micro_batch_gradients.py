@@ -1,6 +1,6 @@
 """How far a gradient in bf16 is from that in fp32, by the number of micro-batches; prints one JSON line.
 
-python benchmarks/micro_batch_gradients.py RUN [ROWS]        (a run with prepared data; default: 1024 rows)
+python benchmarks/micro_batch_gradients.py RUN [ROWS]        (a run with prepared data; default: 512 rows)
 
 A `bert` of 2 x 64 is trained in fp32 for 100 steps of 32 rows on the run's text. Then the gradient of one more batch is
 computed in several numbers of passes. The figures are the norm of the difference, divided by that of the gradient:
@@ -22,7 +22,7 @@ from bertpre.data.sampler import PairDataset, Position
 from bertpre.model import BertPreConfig, BertPreForPreTraining
 from bertpre.training.precision import WorkingCopy
 
-LENGTH, STEPS, ROWS, PASSES = 128, 100, 32, (8, 64, 1024)
+LENGTH, STEPS, ROWS, PASSES = 128, 100, 32, (8, 64, 512)
 MODES = ("in_bf16", "in_fp32", "shared", "autocast")
 
 
@@ -44,7 +44,7 @@ def gradient(model: BertPreForPreTraining, batches: list[dict[str, torch.Tensor]
     return torch.cat([weight.grad.flatten() for weight in model.parameters()])
 
 
-def main(run: str, rows: int = 1024) -> None:
+def main(run: str, rows: int = 512) -> None:
     """Train, measure and print."""
     store = TokenStore(run)
     tokenizer = store.tokenizer

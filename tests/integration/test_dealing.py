@@ -13,7 +13,7 @@ from tests.helpers import LIMIT, ROOT, free_port
 
 # Each process prints the digests and the largest differences from a Muon that works alone, of whole and of sharded
 # matrices, after four steps on fixed gradients: 5, 1 (fewer than processes), 3 and 4 of a shape, 7 and 2 rows (some
-# processes have fewer rows than others, or none).
+# processes have fewer rows than others, or none). One is orthogonalised in three parts.
 DEALT = """
 import hashlib, json, sys, torch
 from torch import distributed, nn
@@ -27,7 +27,8 @@ SHAPES = [(8, 24)] * 5 + [(24, 8)] + [(7, 16)] * 3 + [(2, 12)] * 4
 def train(place, **options):
     generator = torch.Generator().manual_seed(0)
     weights = [nn.Parameter(place(torch.randn(shape, generator=generator))) for shape in SHAPES]
-    muon = Muon(weights, lr=0.02, weight_decay=0.1, dtype=DTYPE, **options)
+    groups = [{"params": weights[:5] + weights[6:]}, {"params": weights[5:6], "parts": 3}]
+    muon = Muon(groups, lr=0.02, weight_decay=0.1, dtype=DTYPE, **options)
     for _ in range(4):
         for number, weight in enumerate(weights):
             gradient = place(torch.randn(weight.shape, generator=generator))

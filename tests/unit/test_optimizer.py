@@ -121,6 +121,29 @@ def test_muon_in_fp32_differs_from_bf16_by_rounding() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=2e-3)  # five steps of about 0.02 each
 
 
+def test_muon_treats_query_key_and_value_in_one_as_three_matrices() -> None:
+    model = tiny_model("modern")
+    muon = build_optimizers(model, "muon", 1e-3, 0.01)[1]
+    parts_of = {id(value): group["parts"] for group in muon.param_groups for value in group["params"]}
+    parts = {key: parts_of[id(value)] for key, value in model.named_parameters() if id(value) in parts_of}
+    assert {key for key, count in parts.items() if count == 3} == {key for key in parts if ".Wqkv." in key} != set()
+    assert set(parts.values()) == {1, 3}
+    generator = torch.Generator().manual_seed(0)
+    whole = nn.Parameter(torch.randn(24, 8, generator=generator))
+    three = [nn.Parameter(part.clone()) for part in whole.data.split(8)]
+    together = Muon([{"params": [whole], "parts": 3}], lr=0.02, weight_decay=0.1, dtype=torch.float32)
+    apart = Muon(three, lr=0.02, weight_decay=0.1, dtype=torch.float32)
+    for _ in range(3):
+        whole.grad = (
+            torch.randn(24, 8, generator=generator) * torch.tensor([1.0, 9.0, 0.1]).repeat_interleave(8)[:, None]
+        )
+        for part, gradient in zip(three, whole.grad.split(8), strict=True):
+            part.grad = gradient.clone()
+        together.step()
+        apart.step()
+    torch.testing.assert_close(whole.data, torch.cat([part.data for part in three]), rtol=0, atol=1e-6)
+
+
 def test_muon_computes_in_bf16_only_where_that_is_native() -> None:
     muon = build_optimizers(tiny_model(), "muon", 1e-3, 0.01)[1]
     assert muon.dtype == (torch.bfloat16 if has_native_bf16(torch.device("cpu")) else torch.float32)
