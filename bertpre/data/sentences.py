@@ -69,8 +69,8 @@ CONSONANTS = "b-df-hj-np-tv-xzßçćčďđğķļľłńņňñřśşšșţťțźż
 WITHOUT_VOWEL = re.compile(rf"(?:^|[^\w.])(?:[{CONSONANTS}]|[B-DF-HJ-NP-TV-XZ](?!$))[{CONSONANTS}]{{0,3}}$")  # "Nr. 5"
 # Abbreviations in languages whose Latin letters have accents: before a name, and before a number.
 BEFORE_NAME = re.compile(
-    r"(?:^|[\s(\"'„«])(?:[Tt][Pp]|P?GS|ThS|TS|BS|Sra|Srta|Dra|Ing|Lic|Av|ul|im|prof|gen|ks|św|inż|hab|m\.in|kom|nadkom"
-    r"|podkom|asp|paraf|proj|Doç|Cad|Sok|Mah|Mio)$"
+    r"(?:^|[\s(\"'„«])(?:[Tt][Pp]|P?GS|ThS|TS|BS|Sra|Srta|Dra|Ing|Lic|Av|ul|im|prof|ks|św|inż|m\.in|nadkom"
+    r"|podkom|paraf|proj|Doç|Cad|Sok|Mah|Mio)$"
 )
 BEFORE_NUMBER = re.compile(
     r"(?:^|[\s(\"'„«])(?:Abs|[Aa]rt|ust|pkt|ok|ca|godz|rys|tel|ur|pocz|págs?|núm|séc|Conf|čl)$|[a-zß]str$"

@@ -90,7 +90,14 @@ from bertpre.data.sentences import split_sentences
         ["Señora Sra. López, pág. 3, núm. 5.", "Así es."],
         ["Ông ở TP. Hồ Chí Minh với GS. Nguyễn.", "Tôi biết."],
         ["Mieszka przy ul. Długiej ok. 2 lat, zob. art. 88 i prof. Nowak.", "Są tam."],
-        ["It is ok.", "20 people came to the gen.", "Nobody knew."],  # English, so these are words
+        [
+            "It is ok.",
+            "20 people came.",
+            "Nobody knew him.",
+            "He is a prof.",
+            "Nobody cared.",
+        ],  # English has words like these
+        ["Så kom.", "Hun så på sin gen.", "Den er så rød."],  # Danish, likewise
         ["2023. 5. 12. 서울에서 만났다.", "좋았다."],
         ["It was 2023.", "5 people came.", "It is 1996.", "80.4 % did."],
         ["「行こう。」と彼は言った。", "「はい。」", "彼女も行った。"],
