@@ -15,8 +15,10 @@ from typing import Any
 from bertpre.console import figure_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
-from bertpre.data.formats import have_tags, is_utf16, read_head
+from bertpre.data.failures import failures_explained
+from bertpre.data.formats import are_words, is_utf16, read_head
 from bertpre.data.local_files import is_table
+from bertpre.data.tables import read_tagged
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.loading import load_any_classifier
 from bertpre.finetuning.prediction import Text, as_examples, content_of, is_pair, named_prediction
@@ -106,11 +108,13 @@ def read_texts(
 ) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs.
 
-    A file of words with `tags`, those of the task `tokens`, is read as CoNLL's. `text_column` stands for the recipe's.
+    For the task `tokens`, whose `tags` are given, a file with a word a line is read as CoNLL's, with any last column.
+    `text_column` stands for the recipe's.
     """
-    if tags and file is not None and Path(file).is_file() and have_tags(file, tags):
-        table = open_table(file, None, "train", "--file", text_unit="tagged")
-        yield from (words for (words,) in table.rows([("text_column", "text")]))
+    if tags and file is not None and not is_table(file) and Path(file).is_file() and are_words(file, tags):
+        print(f"--file {file}: each line is read as a word, as in CoNLL files", file=sys.stderr)
+        with failures_explained(file, None, "train", "--file"):
+            yield from (words for words, _ in read_tagged(file, needs_tags=False))
         return
     if file is None or not is_table(file):
         yield from read_lines(file)

@@ -5,12 +5,14 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain
 
 from bertpre.data.cleaning import ENDS_SENTENCE, blocks_of_lines, is_wrapped, joined_lines, wrap_width
 from bertpre.data.compressed import file_named, open_file
 from bertpre.data.sentences import split_sentences
+from bertpre.data.tables import COMMENT
 
 WIKI, JSON_LINES, TEXT, EMPTY, BINARY, WIKI_DUMP = "<doc> blocks", ".jsonl", ".txt", "empty", "binary", "dump"
 ARTICLE = re.compile(r'<doc id=.*?\btitle="(?P<title>.*)">\s*$')  # titles may contain quotes
@@ -18,6 +20,7 @@ TAGGED = re.compile(r"\S[ \t]+(O|[BIESLU]-\S+)\s*$")  # a word's line, which end
 HEADING = re.compile(r"#{1,6} \S")
 HEAD_BYTES = 1 << 16
 SAMPLED_FILES = 20
+LEAST_LINES = 10  # of as many words each, for a table of words and their columns
 MANY_FILES = 20  # so many files are documents rather than shards, and enough of them to hold some out
 
 
@@ -156,11 +159,29 @@ def are_tagged(file: str) -> bool:
     return len(lines) >= 10 and sum(TAGGED.search(line) is not None for line in lines) > 0.9 * len(lines)
 
 
-def have_tags(file: str, tags: Collection[str]) -> bool:
-    """Whether most lines at a file's beginning are a word and, last, one of the tags."""
-    fields = [line.split() for line in chain.from_iterable(first_blocks(file))]
-    found = sum(len(row) > 1 and row[-1] in tags for row in fields)
-    return found > 0.5 * len(fields)
+def are_words(file: str, tags: Collection[str]) -> bool:
+    """Whether the lines at a file's beginning are words, as in CoNLL files, and not sentences.
+
+    The lines have one of the tags last, or, where blank lines separate them, all have as many columns. Tags without a
+    letter or digit do not count: a sentence of the task may end with the word ".", as a line may with that tag.
+    """
+    blocks = [[re.split(r"[ \t]+", line.strip()) for line in block] for block in blocks_without_comments(file)]
+    rows, groups = list(chain.from_iterable(blocks)), sum(len(block) > 1 for block in blocks)
+    if not rows:
+        return False
+    columns, count = Counter(map(len, rows)).most_common(1)[0]
+    have_tags = sum(row[-1] in tags and re.search(r"\w", row[-1]) is not None for row in rows if len(row) > 1)
+    is_table = count > 0.9 * len(rows)
+    has_groups = len(blocks) > 1 and 2 * groups > len(blocks)
+    if have_tags > 0.5 * len(rows):
+        return is_table or has_groups
+    return is_table and has_groups and (columns == 1 or len(rows) >= LEAST_LINES)
+
+
+def blocks_without_comments(file: str) -> list[list[str]]:
+    """The same runs of lines as `first_blocks`, without the comments of CoNLL files."""
+    blocks = [[line for line in block if not COMMENT.match(line)] for block in first_blocks(file)]
+    return list(filter(None, blocks))
 
 
 def are_sentences(lines: list[str]) -> bool:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from bertpre.console import log_once
 from bertpre.data.compressed import file_named, open_file
+from bertpre.errors import first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLED_LINES = 200  # in which another delimiter is looked for
-# A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone may be a word.
-COMMENT = re.compile(r"#[ \t]*(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)")
+# A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone and #id may be words.
+COMMENT = re.compile(r"#[ \t]+(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)|#[\w.]+[ \t]+=[ \t]")
 TOKEN_NUMBER = re.compile(r"\d+([-.]\d+)?")  # 7-8 is of two words written as one
 LEAST_NUMBERED = 3  # sentences
 MISSING = ["", "nan", "NaN"]  # not "None", "null" or "NA", which may be texts or classes
@@ -180,6 +181,8 @@ def read_csv(name: str, delimiter: str, rows: int) -> "Iterator[pd.DataFrame]":
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header's would be dropped
                 try:
                     frame = next(frames, None)
+                except pd.errors.ParserError as error:
+                    raise ValueError(f"{first_line(error)}{odd_line(name, delimiter)}") from None
                 except pd.errors.ParserWarning:
                     raise ValueError(
                         f"{name} has rows with more fields than its header: put texts that contain {delimiter!r} in "
@@ -243,14 +246,15 @@ def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]
     """The rows of a CSV file, to check them: pandas says nothing where a quote swallows rows or values.
 
     Raises ValueError where a quote that other text follows ends a value of several lines, since another value begins
-    there; and within one line where it joins two values, or a backslash stands before it. Files of careless origin are
-    full of such quotes that do neither.
+    there; where a row of several lines that hold delimiters lacks values; and within one line where a quote joins two
+    values, or a backslash stands before it. Files of careless origin are full of such quotes that do neither. A log
+    line counts the rows of one line that lack values.
     """
     csv.field_size_limit((1 << 31) - 1)
     options: dict[str, Any] = {"delimiter": delimiter, "skipinitialspace": delimiter != "\t"}
     read: deque[str] = deque(maxlen=1)  # the last line
     rows = csv.reader(remembered(lines, read), strict=True, **options)
-    columns = 0
+    columns, short = 0, list[int]()  # the lines of rows with fewer values than the header
     while True:
         begin = rows.line_num + 1
         try:
@@ -259,10 +263,7 @@ def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]
             if "expected after" not in str(error):
                 continue
             if rows.line_num > begin:
-                raise ValueError(
-                    f"{name} has an unclosed quote in the row that begins at line {begin}: it swallows the rows up to "
-                    f"line {rows.line_num}. Close it, or double each quote inside a value"
-                ) from None
+                raise swallowed(name, begin, rows.line_num, delimiter) from None
             if '\\"' in read[0]:
                 raise ValueError(
                     f"{name} has a backslash before a quote in line {begin}: double the quote instead, as CSV has it"
@@ -274,10 +275,44 @@ def whole_rows(lines: IO[str], name: str, delimiter: str) -> Iterator[list[str]]
                 ) from None
             continue
         if row is None:
+            if short:
+                log_once(
+                    f"{name}: rows with fewer values than the header, which are read as if the last were empty: "
+                    f"{len(short):,} (the first is in line {short[0]})"
+                )
             return
         if row:
             columns = columns or len(row)
+            if len(row) < columns and any(delimiter in value and "\n" in value for value in row):
+                raise swallowed(name, begin, rows.line_num, delimiter)
+            short += [begin] if len(row) < columns else []
             yield row
+
+
+def swallowed(name: str, first: int, last: int, delimiter: str) -> ValueError:
+    """The error of a quote that is not closed, between two lines of a file; it names an odd line of a TSV file."""
+    return ValueError(
+        f"{name} has an unclosed quote in the row that begins at line {first}: it swallows the rows up to line {last}. "
+        f"Close it, or double each quote inside a value{odd_line(name, delimiter)}"
+    )
+
+
+def odd_line(name: str, delimiter: str) -> str:
+    """The end of a message: the one line in a hundred of a TSV file that has not the header's number of tabs.
+
+    Without it a quote would be a part of the text, as in GLUE's files.
+    """
+    if delimiter != "\t":
+        return ""
+    with open_file(name, "rt", encoding="utf-8-sig") as stream:
+        tabs = [line.count("\t") for line in stream if line.strip("\n")]
+    odd = [number for number, count in enumerate(tabs) if count != tabs[0]]
+    if not odd or len(odd) > 0.01 * len(tabs):
+        return ""
+    return (
+        f"; or mend line {odd[0] + 1}, which has {tabs[odd[0]] + 1} columns and the header {tabs[0] + 1}: where all "
+        "lines have as many, quotes are read as text"
+    )
 
 
 def remembered(lines: Iterable[str], last: deque[str]) -> Iterator[str]:
@@ -408,10 +443,11 @@ class TaggedFiles:
             yield {"text": list(words), "label": list(tags)}
 
 
-def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
+def read_tagged(file: str, needs_tags: bool = True) -> Iterator[tuple[list[str], list[str]]]:
     """The words and the tags of each sentence of a CoNLL file, without -DOCSTART- and the comments before sentences.
 
-    Raises ValueError for a file whose first column only numbers the words.
+    The tags are the last column; without `needs_tags` it may be the words themselves. Raises ValueError for a file
+    whose first column only numbers the words, and for a line with other columns.
     """
     words, tags, width = list[str](), list[str](), 0
     sentences = numbered = 0
@@ -422,8 +458,12 @@ def read_tagged(file: str) -> Iterator[tuple[list[str], list[str]]]:
                 continue
             if fields != [""] and fields[0] != "-DOCSTART-":
                 width = width or len(fields)
-                if len(fields) < 2 or len(fields) != width:
-                    has = "no tag" if len(fields) < 2 else f"{len(fields)} columns, and those before have {width}"
+                if len(fields) < 1 + needs_tags or len(fields) != width:
+                    has = (
+                        "no tag"
+                        if needs_tags and len(fields) < 2
+                        else f"{len(fields)} columns, and those before have {width}"
+                    )
                     raise ValueError(
                         f"line {number} of {file} has {has}: {line.strip()[:60]!r}; write a word and, last, its tag, "
                         "with an empty line after each sentence"

@@ -108,7 +108,8 @@ def encode_examples(
         return EncodedExamples(rows, None, examples.labels, num_cut=sum(len(ids) > room for ids in first))
     filled = []
     for one, other in zip(first, second, strict=True):
-        share = min(len(other), max(room // 2, room - len(one)))
+        half = (room + (len(other) >= len(one))) // 2  # fast tokenizers give an odd token to the longer text too
+        share = min(len(other), max(half, room - len(one)))
         filled.append(template.fill(cut(one, room - share, truncation), cut(other, share, truncation)))
     has_segments = "token_type_ids" in tokenizer.model_input_names
     segments = [segments for _, segments in filled] if has_segments else None
@@ -148,7 +149,7 @@ def encode_words(
     tokenizer: "PreTrainedTokenizerBase", examples: Examples, template: Template, room: int
 ) -> EncodedExamples:
     """Token ids of lists of words; each word's label is at its first token."""
-    rows, labels = [], []
+    rows, labels, num_cut = [], [], 0
     for encoding, tags in zip(encodings_of_words(tokenizer, examples.texts), examples.labels, strict=True):
         words = np.array(encoding.word_ids[:room], dtype=np.int64)
         is_first = np.diff(words, prepend=-1) != 0
@@ -158,7 +159,8 @@ def encode_words(
         label[start : start + len(words)][is_first] = np.asarray(tags)[words[is_first]]
         rows.append(row)
         labels.append(label)
-    return EncodedExamples(rows, None, labels)
+        num_cut += len(encoding.ids) > room
+    return EncodedExamples(rows, None, labels, num_cut=num_cut)
 
 
 def without_cut_words(tokenizer: "PreTrainedTokenizerBase", examples: Examples, max_length: int) -> Examples:

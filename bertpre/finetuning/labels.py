@@ -120,7 +120,8 @@ class LabelEncoder:
             first = is_bad.index(True)
             label = labels[first][numbers[first].index(-1)]
             is_place = self.label_names is not None and isinstance(as_written(label), int)
-            hint = "; whole numbers are places in finetune.label_names, counted from 0" if is_place else ""
+            hint = "; to train with it as a class, name all classes in finetune.label_names"
+            hint = "; whole numbers are places in finetune.label_names, counted from 0" if is_place else hint
             if rows.class_names and not set(rows.class_names) & set(self.classes):
                 names = ", ".join(rows.class_names[:20])
                 hint = f"; these rows' classes have names ({names}): give them as finetune.label_names in training"

@@ -13,38 +13,33 @@ from transformers import PreTrainedModel
 
 from bertpre.errors import UserError
 
-INPUTS = {"bert": ("input_ids", "attention_mask", "token_type_ids"), "modern": ("input_ids", "attention_mask")}
-
 
 class Logits(nn.Module):
     """A model that takes its inputs by position and returns only its logits."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, names: list[str]) -> None:
         super().__init__()
-        self.model, self.names = model, INPUTS[model.config.architecture]
+        self.model, self.names = model, names
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.model(**dict(zip(self.names, inputs, strict=True))).logits
 
 
 def write_onnx(model: PreTrainedModel, file: Path, inputs: dict[str, Tensor]) -> None:
-    """Write a BertPre model as a graph to `logits`, for any batch size and any length up to its maximum.
+    """Write a model as a graph from `inputs` to `logits`, for any batch size and any length up to its maximum.
 
-    Its inputs have the names of the stock class's: ModernBERT takes no segments. `inputs` are examples, (B, S).
-    Raises UserError where the packages are missing.
+    `inputs` are examples, (B, S), by name. Raises UserError where the packages are missing.
     """
     missing = [package for package in ("onnx", "onnxruntime", "onnxscript") if find_spec(package) is None]
     if missing:
         raise UserError(f"exporting to onnx needs {', '.join(missing)}: pip install 'bertpre[export]'")
-    graph = Logits(model).eval()
-    dimensions = {
-        0: torch.export.Dim("batch"),
-        1: torch.export.Dim("sequence", max=model.config.max_position_embeddings),
-    }
+    graph = Logits(model, list(inputs)).eval()
+    longest = getattr(model.config, "max_position_embeddings", None)
+    dimensions = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=longest)}
     with without_exporter_warnings():
         torch.onnx.export(
             graph,
-            tuple(inputs[name] for name in graph.names),
+            tuple(inputs.values()),
             file,
             input_names=list(graph.names),
             output_names=["logits"],

@@ -17,6 +17,7 @@ from bertpre.training.checkpoint import (
     save_checkpoint,
     write_skipped,
 )
+from bertpre.training.clock import expected_seconds
 from bertpre.training.step import TrainingStep
 
 
@@ -33,7 +34,7 @@ class Saver:
         self.writer = BackgroundWriter()
         self.saved_step: int | None = None
         self.saved_seconds = 0.0  # on the clock that the processes share
-        self.save_seconds = 0.0  # that the last checkpoint took, on this process
+        self.save_seconds = 0.0  # that a checkpoint takes, on this process
 
     def is_due(self, step: int, seconds: float) -> bool:
         """Whether the steps or the seconds between two checkpoints have passed; the same on every process."""
@@ -85,7 +86,7 @@ class Saver:
         """
         seconds = together(self.writer.wait, self.group)
         if seconds is not None:
-            self.save_seconds = seconds
+            self.save_seconds = expected_seconds(seconds, self.save_seconds)
 
     def restore(self) -> dict[str, Any] | None:
         """Take over the newest whole checkpoint; returns its state, or None without one."""

@@ -1,8 +1,9 @@
-"""SIGTERM and SIGINT between two steps."""
+"""SIGTERM and SIGINT between two steps; SIGCONT after a pause."""
 
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from bertpre.console import is_one_of_several
@@ -12,18 +13,20 @@ class StopRequest:
     """Notes SIGTERM and SIGINT, so that the loop can save and stop between two steps.
 
     Further SIGTERMs are ignored: a queue signals every process, and the launcher passes its own on to them, so two are
-    normal. A SIGINT after another signal, such as a second Ctrl-C, ends the process at once.
+    normal. A SIGINT after another signal, such as a second Ctrl-C, ends the process at once. `after_pause` is called
+    when a process that was stopped, by Ctrl-Z or a queue, goes on.
     """
 
-    def __init__(self, active: bool) -> None:
+    def __init__(self, active: bool, after_pause: Callable[[], None]) -> None:
         # Python lets only the main thread handle signals.
         self.active = active and threading.current_thread() is threading.main_thread()
-        self.received = 0
+        self.received, self.after_pause = 0, after_pause
         self.previous: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> "StopRequest":
         if self.active:
-            self.previous = {number: signal.signal(number, self.note) for number in (signal.SIGTERM, signal.SIGINT)}
+            handlers = {signal.SIGTERM: self.note, signal.SIGINT: self.note, signal.SIGCONT: self.note_pause}
+            self.previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,6 +39,10 @@ class StopRequest:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.received = self.received or number
+
+    def note_pause(self, _: int, __: FrameType | None) -> None:
+        """Handle SIGCONT."""
+        self.after_pause()
 
 
 def signal_name(number: int) -> str:

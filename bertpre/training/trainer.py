@@ -15,7 +15,7 @@ from bertpre.runtime import is_compiler_fault
 from bertpre.training.agreement import gathered, together
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints
-from bertpre.training.clock import Clock
+from bertpre.training.clock import Clock, expected_seconds
 from bertpre.training.dry_run import dry_run
 from bertpre.training.evaluation import Evaluation
 from bertpre.training.gradient_guard import NonFiniteGradient, not_finite
@@ -30,6 +30,7 @@ from bertpre.training.step import Arithmetic, TrainingStep, lacks_memory
 from bertpre.training.step_log import StepLog
 
 STEPS_AHEAD = 3
+LEAST_SHARE = 0.8  # of the schedule before the last step of a budget, or a line says so
 
 
 @dataclass
@@ -80,6 +81,7 @@ class Trainer:
         self.saver = Saver(checkpoints, self.training_step, memory, self.cpu_group)
         self.clock, self.progress = Clock(duration), Progress()
         self.first_step = 0  # of this process; above 0 where it resumed
+        self.last_share = 0.0  # of the training, at the last step
         self.left_out_before = 0  # steps that an earlier process left out
         self.restored: list[Shape] = []  # whose micro-batches are those of a checkpoint
 
@@ -91,7 +93,8 @@ class Trainer:
         """
         self.clock.start()
         self.resume()
-        with StopRequest(self.saver.place is not None) as request, self.batches, self.saver.writer:
+        signals = StopRequest(self.saver.place is not None, self.clock.leave_out_pause)
+        with signals as request, self.batches, self.saver.writer:
             self.dry_run()
             self.log.interval.start = self.clock.now()
             if self.progress.step == 0:
@@ -133,12 +136,14 @@ class Trainer:
             self.refuse_to_end_untrained()
         if share >= 1 or self.should_stop():
             self.check_gradients()
+            self.mention_jump(share)
             return True
         if batch.after.phase != progress.position.phase:
             self.write_log()  # a line says nothing of two phases: rows and objective may differ
         is_left_out = progress.step in self.training_step.guard.left_out
         tokens = 0 if is_left_out else counts["tokens"]
         self.batches.prefetch(self.share_done(self.steps_ahead, tokens))
+        self.last_share = share
         if not is_left_out:
             self.optimize(batch, counts, self.lr_at(share))
         progress.step, progress.tokens = progress.step + 1, progress.tokens + tokens
@@ -159,6 +164,14 @@ class Trainer:
             f"{self.remedies.budget} is too short: start-up took {self.clock.elapsed:.0f} s and the final "
             f"evaluation and checkpoint need {self.clock.reserve_seconds:.0f} s; give a longer one"
         )
+
+    def mention_jump(self, share: float) -> None:
+        """Say where a budget ended long before its schedule, of which the last phase may be a part."""
+        if share >= 1 and self.clock.duration.budget_seconds and 0 < self.last_share < LEAST_SHARE:
+            self.log.output.show(
+                f"the time was over after step {self.progress.step}, at {self.last_share:.0%} of the schedule: one "
+                "step or validation took the rest of it. The learning rate did not reach its end"
+            )
 
     def optimize(self, batch: StepBatch, counts: dict[str, int], lr_factor: float) -> None:
         """Do an optimizer step and count it; its gradient is checked at once where that makes nobody wait."""
@@ -301,7 +314,8 @@ class Trainer:
         now = self.clock.now()
         self.log.exclude(now - start)
         row = {"tokens": progress.tokens, "elapsed_seconds": now, "learning_rate": self.log.learning_rate} | metrics
-        progress.metrics = metrics | {"step": progress.step, "seconds": now - start}
+        seconds = expected_seconds(now - start, progress.metrics.get("seconds", 0.0))
+        progress.metrics = metrics | {"step": progress.step, "seconds": seconds}
         together(lambda: self.log.output.write("validation", progress.step, row, self.share_done()), self.cpu_group)
 
     def save(self, in_background: bool = False) -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedModel, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedModel,
+    pipeline,
+)
 
 from bertpre.commands.export import export
 from bertpre.commands.pretrain import pretrain
@@ -21,6 +29,7 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model import export as model_export
 from bertpre.model import load_model, modeling_bertpre, onnx
+from bertpre.model.folders import give_segments
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import drop_results, refuse_unknown_starts, write_manifest
 from tests.forked import COMMAND, run_forked
@@ -250,6 +259,29 @@ def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_pat
     with pytest.raises(UserError, match="fine-tuned from a stock bert and cannot become bertpre: it loads"):
         export(str(run), "bertpre", None)
     assert not (run / "export-bertpre").exists()
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "distilbert", "roberta"])
+def test_a_classifier_of_another_model_becomes_onnx(model_type: str, tiny_run: Path, tmp_path: Path) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    ids = {"pad_token_id": 0, "cls_token_id": None, "sep_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 16}
+    if model_type == "distilbert":
+        ids, sizes = {}, {"dim": 8, "n_layers": 2, "n_heads": 1, "hidden_dim": 16}
+    tokenizer = AutoTokenizer.from_pretrained(tiny_run / "finetuned")
+    config = AutoConfig.for_model(
+        model_type, vocab_size=len(tokenizer), architectures=["x"], num_labels=3, **ids, **sizes
+    )
+    model = AutoModelForSequenceClassification.from_config(config)
+    model.save_pretrained(run / "finetuned")
+    wanted = model_type == "bert"
+    give_segments(tokenizer, wanted).save_pretrained(run / "finetuned")
+    pytest.importorskip("onnxruntime")
+    folder = export(str(run), "onnx", None)
+    inputs = tokenizer(["mira saw oslo", "no"], ["it", "all"], padding=True, return_tensors="pt")
+    assert ("token_type_ids" in inputs) == wanted
+    with torch.no_grad():
+        torch.testing.assert_close(onnx.run_onnx(folder / "model.onnx", inputs), model.eval()(**inputs).logits)
 
 
 def test_a_run_with_a_classifier_of_a_stock_model_alone(tiny_run: Path, tmp_path: Path) -> None:

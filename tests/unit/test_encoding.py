@@ -1,5 +1,6 @@
 """Examples as token ids: truncation, pairs, labelled words, padding."""
 
+import copy
 import re
 
 import numpy as np
@@ -57,6 +58,7 @@ def test_words_that_are_cut_off_can_be_left_out(tokenizer: PreTrainedTokenizerBa
     short = without_cut_words(tokenizer, examples, 10)
     kept = [(encoded != -100).sum() for encoded in encode_examples(tokenizer, examples, 10).labels]
     assert [len(words) for words in short.texts] == [len(row) for row in short.labels] == kept
+    assert encode_examples(tokenizer, examples, 10).num_cut == 2
     assert kept[0] == 3 and 1 < kept[1] < 10 and short.texts[1] == texts[1][: kept[1]]
     assert [row.tolist() for row in short.labels] == [row[:n].tolist() for row, n in zip(labels, kept, strict=True)]
 
@@ -82,6 +84,19 @@ def test_a_pair_is_encoded_as_by_the_tokenizer(first: int, second: int, tokenize
     assert len(encoded.ids[0]) == 20  # full, and only the longer text has lost something
     counts = [int((encoded.segments[0] == 0).sum()) - 2, int((encoded.segments[0] == 1).sum()) - 1]
     assert all(count == length or count >= 8 for count, length in zip(counts, (first, second), strict=True))
+
+
+@pytest.mark.parametrize("max_length", [19, 20])
+@pytest.mark.parametrize(("first", "second"), [(20, 20), (20, 21), (21, 20), (9, 9), (8, 20), (20, 8), (9, 8), (3, 30)])
+def test_a_pair_is_cut_as_by_the_tokenizer(
+    first: int, second: int, max_length: int, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    one, other = " ".join(WORDS[:first]), " ".join(WORDS[30 : 30 + second])
+    encoded = encode_examples(tokenizer, examples_of([one], [other]), max_length)
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.enable_truncation(max_length)  # the longest first
+    assert encoded.ids[0].tolist() == backend.encode(one, other).ids
+    assert encoded.num_cut == (first + second + 3 > max_length)
 
 
 def test_words_have_their_label_at_their_first_token(tokenizer: PreTrainedTokenizerBase) -> None:

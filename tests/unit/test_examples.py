@@ -600,3 +600,22 @@ def test_another_split_is_read_with_the_training_splits_encoder(tmp_path: Path) 
     assert read_examples(settings, "train", path=path, encoder=encoder).labels.tolist() == [1]
     with pytest.raises(UserError, match="outside the classes"):
         read_examples(settings, "train", path=path, encoder=replace(encoder, classes=("a", "c")))
+
+
+def test_a_quote_that_swallows_the_second_texts_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('label,text,pair\n0,a,b\n1,"open,b\n0,a,b\n1,a,shut"\n0,a,b\n')
+    with pytest.raises(UserError, match="a.csv has an unclosed quote in the row that begins at line 3: .*line 5"):
+        read_examples(Finetune(path=str(tmp_path / "a.csv"), text_pair_column="pair"), "train")
+    lines = ["label\ttext\tpair", *["0\ta\tb"] * 150, '1\t"open\tb', "0\ta\tb", '1\ta\tshut"', "0\ta", "0\ta\tb"]
+    (tmp_path / "b.tsv").write_text("\n".join(lines))
+    with pytest.raises(UserError, match="line 152: .*; or mend line 155, which has 2 columns and the header 3"):
+        read_examples(Finetune(path=str(tmp_path / "b.tsv"), text_pair_column="pair"), "train")
+
+
+def test_rows_without_all_values_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.csv").write_text('label,text,pair\n0,a,b\n\n1,"one\nline"\n0,a,"two, and\nmore"\n1,a\n')
+    read = read_examples(Finetune(path=str(tmp_path / "a.csv"), text_pair_column="pair"), "train")
+    assert read.pairs == ["b", "", "two, and\nmore", ""]
+    assert "fewer values than the header, which are read as if the last were empty: 2 (the first is in line 4)" in (
+        caplog.text
+    )

@@ -20,6 +20,13 @@ def test_different_logits_are_refused_and_nan_too(wrong: float) -> None:
         largest_difference(expected, near, Path("export"))
 
 
+def test_a_difference_is_measured_against_large_numbers() -> None:
+    expected = [torch.full((4, 1), -3e6)]
+    assert largest_difference(expected, [expected[0] + 0.25], Path("export")) == 0.25  # the rounding of fp32
+    with pytest.raises(RuntimeError, match="differ from the run's by 3.0e\\+02"):
+        largest_difference(expected, [expected[0] * 0.9999], Path("export"))
+
+
 def test_random_inputs_have_padding_and_two_segments() -> None:
     inputs = random_inputs(BertPreConfig(vocab_size=90), length=12)
     assert inputs["attention_mask"].sum(dim=1).tolist() == [12, 11, 6, 2]

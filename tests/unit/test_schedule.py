@@ -1,5 +1,7 @@
 """The learning rate and the progress of a training are pure functions."""
 
+import time
+
 import pytest
 
 from bertpre.training.clock import Clock
@@ -77,6 +79,25 @@ def test_the_clock_leaves_out_each_start_up() -> None:
     assert resumed.progress(step=3, tokens=0) == pytest.approx((6 - 1 - 2) / (10 - 1 - 2))
     resumed.update(elapsed=7.0, reserve_seconds=0.0)
     assert resumed.progress(step=4, tokens=0) == pytest.approx((7 - 1 - 2) / (10 - 1 - 2))
+
+
+def test_a_pause_is_not_part_of_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, wall, thread = Clock(Duration(budget_seconds=100)), 0.0, 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: wall)
+    monkeypatch.setattr(time, "thread_time", lambda: thread)
+    clock.start()
+    wall = thread = 10.0
+    clock.leave_out_pause()  # while it starts
+    clock.update(clock.now(), reserve_seconds=0.0)
+    assert clock.elapsed == 10.0
+    wall, thread = 62.0, 14.0  # four seconds of work, and stopped for 48
+    clock.leave_out_pause()
+    clock.leave_out_pause()  # at another SIGCONT
+    clock.update(clock.now(), reserve_seconds=0.0)
+    assert clock.elapsed == pytest.approx(14.0)
+    wall, thread = 64.0, 17.0  # two threads' worth of time is no pause
+    clock.leave_out_pause()
+    assert clock.now() == pytest.approx(16.0)
 
 
 def test_what_is_kept_for_the_end_does_not_shorten_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

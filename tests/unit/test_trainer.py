@@ -479,6 +479,9 @@ class FakeTime:
         self.seconds += 1e-6
         return self.seconds
 
+    def thread_time(self) -> float:
+        return self.seconds
+
     def pass_by(self, seconds: float) -> None:
         self.seconds += seconds
 
@@ -643,3 +646,26 @@ def test_a_compiler_that_fails_is_one_warning_or_one_message(tmp_path: Path, cap
         trainer.training_step.model.parameters(), alone.training_step.model.parameters(), strict=True
     ):
         assert torch.equal(weight, expected)
+
+
+def test_one_slow_validation_does_not_keep_its_time_for_the_last(tmp_path: Path) -> None:
+    def measure(step: int) -> dict[str, float]:
+        time.sleep(0.3 if step == 5 else 0.01)
+        return {}
+
+    kept: list[float] = []
+    note = lambda trainer: kept.append(trainer.clock.reserve_seconds - 1.1 * trainer.saver.save_seconds)  # noqa: E731
+    toy_trainer(tmp_path, 10, measure=measure, after_step=note, budget_seconds=600.0).train()
+    assert 0.01 < kept[-1] < 0.2
+
+
+@pytest.mark.parametrize("slow_step", [3, None])
+def test_a_budget_that_one_step_uses_up_is_explained(
+    slow_step: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def after_step(trainer: Trainer) -> None:
+        trainer.clock.started -= 2.0 if trainer.progress.step != slow_step else 60.0  # as if the step had taken longer
+
+    toy_trainer(tmp_path, None, after_step=after_step, budget_seconds=60.0).train()
+    said = "% of the schedule: one step or validation took the rest of it" in capsys.readouterr().out
+    assert said == (slow_step is not None)

@@ -68,12 +68,14 @@ def test_a_loss_that_falls_fast_at_the_start_is_not_a_spike() -> None:
 
 def test_signals_are_noted_and_handlers_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with StopRequest(active=True) as request:
-        assert request.received == 0
+    pauses: list[int] = []
+    with StopRequest(active=True, after_pause=lambda: pauses.append(1)) as request:
+        os.kill(os.getpid(), signal.SIGCONT)
+        assert (request.received, pauses) == (0, [1])
         os.kill(os.getpid(), signal.SIGTERM)
         assert request.received == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
-    with StopRequest(active=False):
+    with StopRequest(active=False, after_pause=lambda: None):
         assert signal.getsignal(signal.SIGTERM) == before
 
 
