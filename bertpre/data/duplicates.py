@@ -14,12 +14,18 @@ LONG_WORDS = 20  # characters a word on average: there are no spaces, as in list
 BANDS, BAND_ROWS = 14, 8
 LEAST_SHARE = 0.5  # of equal MinHashes: their share estimates the Jaccard similarity
 MINHASH_SEED = 1
+WHITE_SPACE = b" \t\n\r\v\f"
 SHINGLED_AT_ONCE = 1 << 20  # characters: a Chinese one has 120 bytes of shingles
 
 
+def comparable(text: str) -> bytes:
+    """A text without white space and capitals: equal for texts that differ only by these, as by a line break."""
+    return text.casefold().encode().translate(None, WHITE_SPACE)
+
+
 def text_digests(texts: list[str]) -> np.ndarray:
-    """A 128-bit digest of each text, (N, 2), uint64."""
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    """A 128-bit digest of what is `comparable` of each text, (N, 2), uint64."""
+    digests = b"".join(hashlib.blake2b(comparable(text), digest_size=16).digest() for text in texts)
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
 
 

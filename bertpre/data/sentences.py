@@ -8,7 +8,7 @@ import re
 # then looks behind, so that the engine skips from mark to mark; and a run of marks is matched from its first mark only,
 # so that a thousand dots take linear time.
 EMOJI = r"[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f000-\U0001faff]"
-CLOSERS = rf"""["'”’)\]»›“]*+(?:\[\d{{1,3}}\])*+(?:\s++»)?+(?:\s?{EMOJI}++)*+"""  # "1990.[1] The"
+CLOSERS = rf"""["'”’)\]»›“]*+(?:\[\d{{1,3}}\])*+(?:[^\S\n]++»)?+(?:[^\S\n]?{EMOJI}++)*+"""  # "1990.[1] The"
 OPENERS = r"""(?:,,)?+["'`“‘„«‹¿¡(\[*–—-]*+\s?["'`“‘„«‹¿¡$£€]*"""  # a dash begins speech, and ,, a quote in Dutch
 BOUNDARY = re.compile(
     r"""(?P<mark>[.!?…۔؟।॥։。！？｡។။።།፡;:\n])(?:"""

@@ -317,12 +317,21 @@ def optimizer_tensors(optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: dict[str, torch.Tensor]) -> None:
-    """The inverse of `optimizer_tensors`; learning rates are not restored, because they follow from progress."""
+    """The inverse of `optimizer_tensors`; learning rates are not restored, because they follow from progress.
+
+    Raises UserError where the states are of weights in another order, as an older version of bertpre had them.
+    """
     states: list[dict[int, dict[str, torch.Tensor]]] = [{} for _ in optimizers]
     held = [[value for group in optimizer.param_groups for value in group["params"]] for optimizer in optimizers]
     for key, value in tensors.items():
         number, parameter, name = key.split(".", 2)
         place = int(number), int(parameter)
+        fits = place[1] < len(held[place[0]]) and value.shape in ((), held[place[0]][place[1]].shape)
+        if not fits:
+            raise UserError(
+                "the optimizer's state in this checkpoint was written by another version of bertpre, which ordered the "
+                "weights otherwise: finish the training with that version, or start anew in an empty output_dir"
+            )
         states[place[0]].setdefault(place[1], {})[name] = shard_like(value, held[place[0]][place[1]])
     for optimizer, state in zip(optimizers, states, strict=True):
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

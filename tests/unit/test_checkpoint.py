@@ -72,6 +72,15 @@ def flip_byte(file: Path, place: int) -> None:
     file.write_bytes(content)
 
 
+def test_states_of_weights_in_another_order_are_refused(tmp_path: Path) -> None:
+    model, optimizers = save(tmp_path, 3)
+    adam = optimizers[0].param_groups
+    assert adam[0]["params"][0].shape != adam[1]["params"][0].shape
+    adam[0]["params"], adam[1]["params"] = adam[1]["params"], adam[0]["params"]
+    with pytest.raises(UserError, match="written by another version of bertpre, which ordered the weights otherwise"):
+        load_checkpoint(tmp_path, model, optimizers)
+
+
 def test_training_goes_on_to_the_same_bits_after_a_round_trip(tmp_path: Path) -> None:
     model, optimizers = save(tmp_path, 3)
     other, other_optimizers = trained(1, seed=9)

@@ -36,6 +36,12 @@ def test_the_first_of_exact_duplicates_is_kept() -> None:
     assert deduplicated([a, b, a], near=False) == ([True, True, False], {"duplicate": 1})
 
 
+def test_texts_that_differ_by_white_space_or_capitals_are_exact_duplicates() -> None:
+    texts = ["It is good. I like it.", "It is good.\nI like it.", "IT IS GOOD.  I LIKE IT.", "It is good, I like it."]
+    assert deduplicated(texts, near=False) == ([True, False, False, True], {"duplicate": 2})
+    assert deduplicated(["STRASSE É", "straße é"], near=False)[1] == {"duplicate": 1}
+
+
 def test_the_first_of_near_duplicates_is_kept_if_bands_are_given() -> None:
     texts = [text(1), text(2), changed(text(1), 5), text(1)]
     assert deduplicated(texts) == ([True, True, False, False], {"near-duplicate": 1, "duplicate": 1})

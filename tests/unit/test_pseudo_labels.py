@@ -40,7 +40,7 @@ def test_labelled_texts_are_left_out(tmp_path: Path) -> None:
 
 
 def test_held_out_texts_are_left_out(tmp_path: Path) -> None:
-    settings = settings_with(tmp_path, ["dull one", "fine one"], held_out="train")
+    settings = settings_with(tmp_path, ["dull<br />ONE", "fine  one"], held_out="train")
     training = read_examples(settings, "train").subset([0, 1])
     with pytest.raises(UserError, match=r"every text of .*other.jsonl is labelled or held out"):
         read_unlabelled(settings, [training])

@@ -116,6 +116,7 @@ def test_a_long_run_of_marks_takes_linear_time(marks: str) -> None:
 
 def test_a_new_line_ends_a_sentence() -> None:
     assert split_sentences("A title\nThe text. More text") == ["A title", "The text.", "More text"]
+    assert split_sentences("A film!\n\U0001f600 Good. It is.") == ["A film!", "\U0001f600 Good.", "It is."]
 
 
 @pytest.mark.parametrize("line", ["It plays in the U.S.", "They met at 5 p.m.", "I give it an A.", "Wait...", "etc."])
