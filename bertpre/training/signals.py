@@ -25,7 +25,9 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if self.active:
-            handlers = {signal.SIGTERM: self.note, signal.SIGINT: self.note, signal.SIGCONT: self.note_pause}
+            handlers: dict[int, signal._HANDLER] = {signal.SIGTERM: self.note, signal.SIGINT: self.note}
+            if hasattr(signal, "SIGCONT"):  # Windows has none
+                handlers[signal.SIGCONT] = self.note_pause
             self.previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
