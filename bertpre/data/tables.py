@@ -305,13 +305,14 @@ def odd_line(name: str, delimiter: str) -> str:
     if delimiter != "\t":
         return ""
     with open_file(name, "rt", encoding="utf-8-sig") as stream:
-        tabs = [line.count("\t") for line in stream if line.strip("\n")]
-    odd = [number for number, count in enumerate(tabs) if count != tabs[0]]
+        tabs = {number: line.count("\t") for number, line in enumerate(stream, start=1) if line.strip("\n")}
+    usual = next(iter(tabs.values()), 0)
+    odd = [number for number, count in tabs.items() if count != usual]
     if not odd or len(odd) > 0.01 * len(tabs):
         return ""
     return (
-        f"; or mend line {odd[0] + 1}, which has {tabs[odd[0]] + 1} columns and the header {tabs[0] + 1}: where all "
-        "lines have as many, quotes are read as text"
+        f"; or mend line {odd[0]}, which has {tabs[odd[0]] + 1} columns and the header {usual + 1}: where all lines "
+        "have as many, quotes are read as text"
     )
 
 

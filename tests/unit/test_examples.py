@@ -606,9 +606,9 @@ def test_a_quote_that_swallows_the_second_texts_is_refused(tmp_path: Path) -> No
     (tmp_path / "a.csv").write_text('label,text,pair\n0,a,b\n1,"open,b\n0,a,b\n1,a,shut"\n0,a,b\n')
     with pytest.raises(UserError, match="a.csv has an unclosed quote in the row that begins at line 3: .*line 5"):
         read_examples(Finetune(path=str(tmp_path / "a.csv"), text_pair_column="pair"), "train")
-    lines = ["label\ttext\tpair", *["0\ta\tb"] * 150, '1\t"open\tb', "0\ta\tb", '1\ta\tshut"', "0\ta", "0\ta\tb"]
+    lines = ["label\ttext\tpair", *["0\ta\tb"] * 150, '1\t"open\tb', "0\ta\tb", '1\ta\tshut"', "", "0\ta", "0\ta\tb"]
     (tmp_path / "b.tsv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match="line 152: .*; or mend line 155, which has 2 columns and the header 3"):
+    with pytest.raises(UserError, match="line 152: .*; or mend line 156, which has 2 columns and the header 3"):
         read_examples(Finetune(path=str(tmp_path / "b.tsv"), text_pair_column="pair"), "train")
 
 
