@@ -190,7 +190,7 @@ def test_a_corpus_that_changed_between_two_attempts_is_cleaned_again(prepare: Pr
     with pytest.raises(UserError, match="pairs.validation_fraction: .* leaves fewer than two documents"):
         prepare("again", f"corpus.path={file}", "corpus.split=train", "pairs.validation_fraction=0.0001")
     write_documents(file, texts[30:])
-    arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null")
+    arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null", "pairs.validation_fraction=0.3")
     again, fresh = prepare("again", *arguments), prepare("fresh", *arguments)
     assert tree_hash(again / "data") == tree_hash(fresh / "data")
 
