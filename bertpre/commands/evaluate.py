@@ -10,7 +10,8 @@ import numpy as np
 from bertpre.console import interval_text, spread_text
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
-from bertpre.finetuning.examples import Examples
+from bertpre.finetuning.encoding import cut_text
+from bertpre.finetuning.examples import Examples, overlap
 from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
@@ -21,7 +22,6 @@ from bertpre.finetuning.splits import (
     chosen_on_test,
     digest_of_test,
     neighbours,
-    overlap,
     own_parts,
     shifted_class,
 )
@@ -58,7 +58,11 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         print(f"warning: {CHANGED}")
     if is_chosen := chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
-    labels, outputs = load_classifier(recipe, folder / "finetuned", test.classes).apply(test)
+    classifier = load_classifier(recipe, folder / "finetuned", test.classes)
+    encoded = classifier.encode(test)
+    labels, outputs = classifier.apply(encoded)
+    if encoded.num_cut:
+        print(f"evaluate: {cut_text(settings, 'test', encoded.num_cut, len(test))}")
     unscored = sum(map(len, test.texts)) - sum(map(len, labels)) if settings.task == "tokens" else 0
     if unscored:
         limit = f"finetune.max_length={settings.max_length}"

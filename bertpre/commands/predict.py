@@ -30,25 +30,33 @@ SLICE = 256  # texts that are read before the first is printed
 
 
 def predict(
-    model: str, texts: list[str], file: str | None = None, text_column: str | None = None, as_json: bool = False
+    model: str,
+    texts: list[str],
+    file: str | None = None,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print label, probability and text for each of `texts`, or else for each row or line of `file` or standard input.
 
-    CSV, TSV, JSON lines and Parquet files have the text in `text_column`, by default the recipe's; for the task
-    `tokens` a CoNLL file has a word a line; any other file has one text a line, like standard input.
+    CSV, TSV, JSON lines and Parquet files have the text in `text_column`, and the second text of a pair in
+    `text_pair_column`, by default the recipe's; for the task `tokens` a CoNLL file has a word a line; any other file
+    has one text a line, like standard input.
 
     `model` is a run directory, whose recipe decides how long texts are cut, or the folder or Hub id of any text
-    classifier. Separate the texts of a pair by a tab; a file's second text is in the recipe's `text_pair_column`. A
-    model from elsewhere does not say whether it reads pairs: it does if the first text has a tab, or the file a column
-    `text_pair`. A regression prints the number instead of label and probability; several labels are joined by commas;
-    words are followed by / and their tag, or a question mark beyond the longest text that the model reads.
-    Rows without text are left out, and counted in a warning; `as_json` gives each row's number. Raises UserError if
+    classifier. Separate the texts of a pair by a tab. A model from elsewhere does not say whether it reads pairs: it
+    does if the first text has a tab, or the file a column `text_pair` or the one that is named. A regression prints
+    the number instead of label and probability; several labels are joined by commas; words are followed by / and their
+    tag, or a question mark beyond the longest text that the model reads. Rows without text are left out; they and the
+    texts that are cut are counted in warnings; `as_json` gives each row's number. Raises UserError if
     there is no such model, or no text.
     """
     if texts and file is not None:
         raise UserError(f"--file {file}: give texts as arguments or a file, not both")
-    if text_column is not None and (file is None or not is_table(file)):
-        raise UserError("--text-column: give it with --file FILE, where FILE is CSV, TSV, JSON lines or Parquet")
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column}
+    if (named := [key for key, name in columns.items() if name]) and (file is None or not is_table(file)):
+        option = "--" + named[0].replace("_", "-")
+        raise UserError(f"{option}: give it with --file FILE, where FILE is CSV, TSV, JSON lines or Parquet")
     if files := [text for text in texts or () if os.path.isfile(text)]:
         raise UserError(f"TEXT {files[0]!r} is a file; give its texts with --file {shlex.quote(files[0])}")
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
@@ -56,6 +64,9 @@ def predict(
         print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
     start_accelerator()  # hides the libraries' progress bars
     classifier, settings = load_any_classifier(model)
+    if text_pair_column and settings.text_pair_column is None and classifier.knows_pairs:
+        raise UserError("--text-pair-column: this classifier reads single texts; leave it out")
+    settings = settings.model_copy(update={key: name for key, name in columns.items() if name})
     classifier.model.to(own_device())
     task = classifier.task
     empty_rows: list[int] = []
@@ -63,7 +74,7 @@ def predict(
     if empty := [text for text in texts or () if not is_full(text)]:
         raise UserError(f"TEXT {empty[0]!r} has no text in it")
     tags = task.classes if task.kind == "tokens" else ()
-    rows = texts or read_texts(file, settings, classifier.knows_pairs, text_column, tags)
+    rows = texts or read_texts(file, settings, classifier.knows_pairs, tags)
     given = without_empty(rows, empty_rows, is_full)
     first = next(given, None)
     if first is None:
@@ -72,13 +83,19 @@ def predict(
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
     has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first[1]))
     waiting = chain([first], given)
+    num_read = num_cut = 0
     while part := list(islice(waiting, 1 if is_typed else SLICE)):
-        outputs = classifier.predict(as_examples([text for _, text in part], task, has_pairs))
+        encoded = classifier.encode(as_examples([text for _, text in part], task, has_pairs))
+        num_read, num_cut = num_read + len(part), num_cut + encoded.num_cut
+        outputs = classifier.outputs(encoded)
         for (number, text), output in zip(part, outputs, strict=True):
             prediction = named_prediction(task, text, output)
             row = {"row": number, "text": in_one_line(text)} | prediction
             line = json.dumps(row, ensure_ascii=False) if as_json else as_line(in_one_line(text, "\t"), prediction)
             print(line, flush=True)
+    if num_cut:
+        read = f"{classifier.max_length} tokens of each (truncation: {classifier.truncation})"
+        print(f"warning: {num_cut:,} of {num_read:,} texts are longer; the classifier reads {read}", file=sys.stderr)
     if empty_rows:
         place, what = ("standard input", "line") if file is None else (f"--file {file}", "row")
         print(
@@ -103,13 +120,11 @@ def read_texts(
     file: str | None,
     settings: Finetune,
     knows_pairs: bool = True,
-    text_column: str | None = None,
     tags: Collection[str] = (),
 ) -> Iterator[Text]:
     """The texts in the rows of a table, or in lines; a column `text_pair` too where the model may read pairs.
 
     For the task `tokens`, whose `tags` are given, a file with a word a line is read as CoNLL's, with any last column.
-    `text_column` stands for the recipe's.
     """
     if tags and file is not None and not is_table(file) and Path(file).is_file() and are_words(file, tags):
         print(f"--file {file}: each line is read as a word, as in CoNLL files", file=sys.stderr)
@@ -121,10 +136,11 @@ def read_texts(
         return
     if not Path(file).exists():
         raise UserError(f"--file: there is no file {file!r}")
-    named = [("text_column", text_column or settings.text_column), ("text_pair_column", settings.text_pair_column)]
     table = open_table(file, None, "train", "--file")
-    if not knows_pairs and "text_pair" in table.column_names():
-        named[1] = ("text_pair_column", "text_pair")
+    pair_column = settings.text_pair_column
+    if not knows_pairs and pair_column is None and "text_pair" in table.column_names():
+        pair_column = "text_pair"
+    named = [("text_column", settings.text_column), ("text_pair_column", pair_column)]
     columns = [(key, name) for key, name in named if name is not None]
     place, keys = f"--file {file}", [key for key, _ in columns]
     for number, row in enumerate(table.rows(columns), start=1):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertpre.console import log_once
 from bertpre.data import sample
+from bertpre.data.csv_files import CsvFiles
 from bertpre.data.failures import LOCAL_COPY, failures_explained
 from bertpre.data.formats import are_tagged
 from bertpre.data.local_files import (
@@ -22,7 +23,7 @@ from bertpre.data.local_files import (
     load_folder,
     with_split,
 )
-from bertpre.data.tables import Columns, CsvFiles, named, path_key
+from bertpre.data.tables import Columns, JsonFiles, named, path_key
 from bertpre.errors import UserError
 from bertpre.files import ask_hub
 
@@ -159,12 +160,15 @@ class Table:
         if self.key != "source" and is_further:
             kind = {"label_column": "labels", "text_pair_column": "second texts"}.get(last, "texts")
             where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
-        if self.key == "--file" and last == "text_column":
-            remedy = "name the one with the texts with --text-column"
+        if self.key == "--file":
+            texts = {"text_column": "texts", "text_pair_column": "second texts"}[last]
+            remedy = f"name the one with the {texts} with --{last.replace('_', '-')}"
         if isinstance(self.data, CsvFiles) and are_tagged(self.data.files[0]):
             remedy = "its lines are words with tags: for finetune.task=tokens rename it to .txt"
         elif isinstance(self.data, CsvFiles):
             remedy += " (the first line of a CSV or TSV file names its columns)"
+        elif isinstance(self.data, JsonFiles):
+            remedy += " (the first 1,000 rows were looked at)"
         columns = ", ".join(repr(each) if each != each.strip() else each for each in found)
         raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {columns}; {remedy}")
 

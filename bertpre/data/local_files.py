@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertpre.console import log_once
+from bertpre.data.csv_files import CsvFiles
 from bertpre.data.formats import (
     BINARY,
     EMPTY,
@@ -25,7 +26,6 @@ from bertpre.data.formats import (
 )
 from bertpre.data.tables import (
     Columns,
-    CsvFiles,
     JsonFiles,
     ParquetFiles,
     TaggedFiles,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
     from transformers import PreTrainedTokenizerBase
 
+    from bertpre.recipe import Finetune
+
 Tokens = tuple[list[np.ndarray], list[np.ndarray] | None]  # ids (T,) of texts, and of second texts
 FEW_TEXTS = 256  # for so few it does not pay to import pyarrow, which Encoder needs: 0.2 s
 
@@ -115,6 +117,12 @@ def encode_examples(
     segments = [segments for _, segments in filled] if has_segments else None
     num_cut = sum(len(one) + len(other) > room for one, other in zip(first, second, strict=True))
     return EncodedExamples([ids for ids, _ in filled], segments, examples.labels, num_cut=num_cut)
+
+
+def cut_text(settings: "Finetune", which: str, num_cut: int, count: int) -> str:
+    """How many of some texts are cut, and to what."""
+    kept = f"finetune.max_length={settings.max_length} tokens (truncation: {settings.truncation})"
+    return f"{max(num_cut / count, 0.01):.0%} of the {which} texts are cut to {kept}"
 
 
 def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens:

@@ -1,11 +1,12 @@
 """Labelled examples of every task: read, and checked before any training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertpre.data.duplicates import comparable
 from bertpre.errors import UserError
 from bertpre.finetuning.labels import LabelEncoder
 from bertpre.finetuning.rows import NUMBER, Rows, read_rows
@@ -71,6 +72,17 @@ def whole_texts(examples: Examples | Rows) -> list[Any]:
     if examples.pairs is not None:
         return list(zip(examples.texts, examples.pairs, strict=True))
     return [tuple(text) if isinstance(text, list) else text for text in examples.texts]
+
+
+def comparable_texts(examples: Examples | Rows) -> list[tuple[bytes, ...]]:
+    """What two examples share that differ by white space and capitals alone, as in a corpus; hashable."""
+    return [tuple(map(comparable, [text] if isinstance(text, str) else text)) for text in whole_texts(examples)]
+
+
+def overlap(examples: Examples | Rows, others: Iterable[Examples | Rows]) -> np.ndarray:
+    """Which examples have a text, a pair or words that also stand in one of the others; (N,), bool."""
+    known = {text for other in others for text in comparable_texts(other)}
+    return np.array([text in known for text in comparable_texts(examples)])
 
 
 def refuse_single_class(task: str, examples: Examples, place: str) -> None:

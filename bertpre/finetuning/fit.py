@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertpre.console import console, duration
 from bertpre.finetuning.batches import TrainingBatches
-from bertpre.finetuning.encoding import EncodedExamples, encode_examples
+from bertpre.finetuning.encoding import EncodedExamples, cut_text, encode_examples
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_start
@@ -122,9 +122,8 @@ class FineTuning:
             time_taken = duration(time.perf_counter() - start)
             how = "before" if are_kept else f"in {time_taken}"
             console.say(f"finetune: NB-SVM labelled {count:,} texts {how}")
-        if share := self.encoded.num_cut / len(self.training):
-            kept = f"finetune.max_length={settings.max_length} tokens (truncation: {settings.truncation})"
-            console.say(f"finetune: {max(share, 0.01):.0%} of the labelled texts are cut to {kept}")
+        if count := self.encoded.num_cut:
+            console.say(f"finetune: {cut_text(settings, 'labelled', count, len(self.training))}")
         return self.encoded
 
 

@@ -73,12 +73,13 @@ class Classifier:
         """Examples as the model reads them."""
         return encode_examples(self.tokenizer, examples, self.max_length, self.truncation)
 
-    def apply(self, examples: Examples) -> tuple[Any, Any]:
+    def apply(self, examples: Examples | EncodedExamples) -> tuple[Any, Any]:
         """The labels of the examples, as `true_labels` gives them, and the model's outputs for them.
 
         All processes call this together, and each gets everything.
         """
-        accelerator, encoded = start_accelerator(), self.encode(examples)
+        encoded = self.encode(examples) if isinstance(examples, Examples) else examples
+        accelerator = start_accelerator()
         self.model.to(accelerator.device)
         return true_labels(self.task, encoded), self.outputs(encoded, accelerator)
 

@@ -119,13 +119,7 @@ class LabelEncoder:
         if any(is_bad):
             first = is_bad.index(True)
             label = labels[first][numbers[first].index(-1)]
-            is_place = self.label_names is not None and isinstance(as_written(label), int)
-            hint = "; to train with it as a class, name all classes in finetune.label_names"
-            hint = "; whole numbers are places in finetune.label_names, counted from 0" if is_place else hint
-            if rows.class_names and not set(rows.class_names) & set(self.classes):
-                names = ", ".join(rows.class_names[:20])
-                hint = f"; these rows' classes have names ({names}): give them as finetune.label_names in training"
-            rows.refuse(is_bad, f"{self.outside}: {label!r}{hint}")
+            rows.refuse(is_bad, f"{self.outside}: {label!r}; {self.remedy(label, rows)}")
         return numbers
 
     def numbering(self, indexed_names: list[str] | None) -> Callable[[Any], int]:
@@ -141,6 +135,15 @@ class LabelEncoder:
             return numbers.get(indexed_names[label], -1) if 0 <= label < len(indexed_names) else -1
 
         return number_of
+
+    def remedy(self, label: Any, rows: Rows) -> str:
+        """What to do about a label that is none of the classes."""
+        if rows.class_names and not set(rows.class_names) & set(self.classes):
+            names = ", ".join(rows.class_names[:20])
+            return f"these rows' classes have names ({names}): give them as finetune.label_names in training"
+        if self.label_names is not None and isinstance(as_written(label), int):
+            return "whole numbers are places in finetune.label_names, counted from 0"
+        return "to train with it as a class, name all classes in finetune.label_names"
 
     @property
     def outside(self) -> str:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.data.corpus import held_out_place
-from bertpre.data.duplicates import comparable
 from bertpre.data.local_files import with_split
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
 from bertpre.finetuning.encoding import EncodedExamples, encode_examples, in_slices, tokenize
-from bertpre.finetuning.examples import Examples, whole_texts
+from bertpre.finetuning.examples import Examples, overlap
 from bertpre.finetuning.linear import NbSvm
-from bertpre.finetuning.rows import read_rows
+from bertpre.finetuning.rows import Rows, read_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,21 +36,15 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
     assert wanted is not None  # without this section there are no such texts
     path = wanted.path or settings.path
     rows = read_rows(settings, path, wanted.split, wanted.limit, with_labels=False, key="finetune.unlabelled")
-    known = {compared(text) for examples in labelled for text in whole_texts(examples)}
+    others: list[Examples | Rows] = [*labelled]
     if wanted.held_out:
         place = held_out_place(wanted.held_out, settings.path)
-        held_out = read_rows(settings, *place, with_labels=False, key="finetune.unlabelled.held_out")
-        known.update(map(compared, whole_texts(held_out)))
-    kept = [index for index, text in enumerate(whole_texts(rows)) if compared(text) not in known]
-    if not kept:
+        others.append(read_rows(settings, *place, with_labels=False, key="finetune.unlabelled.held_out"))
+    kept = np.flatnonzero(~overlap(rows, others))
+    if not len(kept):
         raise UserError(f"finetune.unlabelled: every text of {with_split(path, wanted.split)} is labelled or held out")
     classes = labelled[0].classes
     return Examples(rows.ids, rows.texts, rows.pairs, np.zeros(len(rows.ids), dtype=np.int64), classes).subset(kept)
-
-
-def compared(text: str | tuple[str, ...]) -> tuple[bytes, ...]:
-    """A text, or the texts of a pair, as they are compared with others."""
-    return tuple(map(comparable, [text] if isinstance(text, str) else text))
 
 
 def encode_with_pseudo_labels(

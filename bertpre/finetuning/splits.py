@@ -3,7 +3,6 @@
 import glob
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,6 +16,8 @@ from bertpre.data.local_files import files_by_split, local_files, with_split
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
     Examples,
+    comparable_texts,
+    overlap,
     read_examples,
     refuse_ids,
     refuse_numbers,
@@ -250,7 +251,7 @@ def blocks_of(examples: Examples, size: int) -> tuple[np.ndarray, np.ndarray]:
     Duplicates belong to the block of their first copy, so that they stay together.
     """
     first: dict[Any, int] = {}
-    copied = [first.setdefault(text, number) for number, text in enumerate(whole_texts(examples))]
+    copied = [first.setdefault(text, number) for number, text in enumerate(comparable_texts(examples))]
     _, blocks, sizes = np.unique(blocks_in_files(examples, size)[copied], return_inverse=True, return_counts=True)
     return blocks, sizes
 
@@ -340,12 +341,6 @@ def own_parts(settings: Finetune, parts: Parts) -> list[Examples]:
     """The parts of the training split that a classifier is trained and selected on."""
     validation = None if is_validation_elsewhere(settings) else parts.validation
     return [parts.training] if validation is None else [parts.training, validation]
-
-
-def overlap(examples: Examples, others: Sequence[Examples]) -> np.ndarray:
-    """Which examples have a text, or a pair of texts, that also stands in one of the others; (N,), bool."""
-    known = {text for other in others for text in whole_texts(other)}
-    return np.array([text in known for text in whole_texts(examples)])
 
 
 def digest_of_test(parts: Parts) -> str | None:

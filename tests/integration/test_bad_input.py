@@ -261,6 +261,9 @@ CASES = {
     "predict run --file cut.txt.gz": "--file: cut.txt.gz cannot be read as text: Compressed file ended",
     "predict run --file columns.csv": "its columns are body, stars; name the one with the texts with --text-column",
     "predict run --file columns.csv --text-column bdy": "columns.csv has no column 'bdy'; its columns are body, stars;",
+    "predict run --file columns.csv --text-column body --text-pair-column hypothesis": (
+        "--text-pair-column: this classifier reads single texts; leave it out"
+    ),
     "predict run --text-column body": "--text-column: give it with --file FILE",
     "predict run --file good.txt --text-column body": "--text-column: give it with --file FILE",
     "predict quickstart hi": "MODEL: quickstart is a recipe; give its run directory, runs/quickstart",

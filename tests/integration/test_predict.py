@@ -74,12 +74,18 @@ def test_bytes_on_standard_input_that_are_not_utf_8_are_refused(
     assert "standard input cannot be read as text: 'utf-8' codec can't decode byte 0xfc: invalid" in said
 
 
-def test_a_copy_of_the_classifier_cuts_long_texts_as_the_run_does(tiny_modern_run: Path, tmp_path: Path) -> None:
+def test_a_copy_of_the_classifier_cuts_long_texts_as_the_run_does(
+    tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = " ".join(["A fine film."] * 40 + ["A dull one, boring and long."] * 40)
     assert run_here("export", tiny_modern_run, "--to", "modernbert", "--output-dir", tmp_path / "stock") == 0
     own, _ = load_any_classifier(str(tiny_modern_run))
     copied, settings = load_any_classifier(str(tmp_path / "stock"))
     assert settings.truncation == own.truncation == "head_tail"
+    capsys.readouterr()
+    assert run_here("predict", tiny_modern_run, text, "A fine film.") == 0
+    read = f"{own.max_length} tokens of each (truncation: head_tail)"
+    assert capsys.readouterr().err == f"warning: 1 of 2 texts are longer; the classifier reads {read}\n"
     assert copied.max_length == own.max_length
     copied = replace(copied, precision=own.precision)
     examples = as_examples([text], own.task, has_pairs=False)
@@ -142,10 +148,18 @@ def test_a_classifier_from_elsewhere_reads_pairs_if_the_first_text_is_one(
         )
     assert max(abs(one - other) for one, other in zip(pair, joined, strict=True)) > 0.1
     (tmp_path / "pairs.jsonl").write_text('{"text": "A fine film.", "text_pair": "A dull one."}\n')
-    for words in (["A fine film.\tA dull one."], ["--file", tmp_path / "pairs.jsonl"]):
+    (tmp_path / "named.csv").write_text("premise,text_pair,hypothesis\nA fine film.,no,A dull one.\n")
+    named = ["--text-column", "premise", "--text-pair-column", "hypothesis"]
+    for words in (
+        ["A fine film.\tA dull one."],
+        ["--file", tmp_path / "pairs.jsonl"],
+        ["--file", tmp_path / "named.csv", *named],
+    ):
         assert run_here("predict", tmp_path / "nli", *words, "--json") == 0
         (line,) = capsys.readouterr().out.splitlines()
         assert list(json.loads(line)["probabilities"].values()) == pytest.approx(pair, abs=0.03)  # in bf16
+    assert run_here("predict", tiny_run, "--file", tmp_path / "named.csv", *named) == 2
+    assert "--text-pair-column: this classifier reads single texts" in capsys.readouterr().err
     classify = TextClassifier(*load_any_classifier(str(tmp_path / "nli")))
     with pytest.raises(UserError, match="this classifier reads pairs"):
         classify([("a film", "a film"), "a film"])

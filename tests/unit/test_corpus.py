@@ -19,11 +19,11 @@ import pytest
 from bertpre.data import sample
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import TextSource, mention_unread_splits, open_table, read_documents
+from bertpre.data.csv_files import CsvFiles, delimiter_in
 from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.sentences import split_sentences
-from bertpre.data.tables import CsvFiles, delimiter_in
 from bertpre.errors import UserError
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})

@@ -29,7 +29,7 @@ def test_classes_that_are_never_predicted_are_named() -> None:
 
 def test_test_texts_that_were_learned_are_counted_and_left_out_of_a_second_accuracy() -> None:
     test = examples_of(["a", "b", "c", "d", "e"])
-    training, validation, unlabelled = examples_of(["x", "b"]), examples_of(["d"]), examples_of(["e", "d", "y"])
+    training, validation, unlabelled = examples_of(["x", " B"]), examples_of(["d"]), examples_of(["e", "d", "y"])
     outputs = np.eye(2)[[0, 1, 1, 1, 0]]  # a, b, d and e are right
     found = measure_overlap("classification", [training, validation], unlabelled, test, test.labels, outputs)
     assert (found["overlap"], found["overlap_unlabelled"]) == (3, 1)

@@ -68,7 +68,7 @@ def test_each_part_has_the_whole_ones_proportions_of_the_classes(block: int, spl
 
 @pytest.mark.parametrize("seed", range(8))
 def test_equal_texts_are_on_one_side(seed: int) -> None:
-    texts = [str(number % 90) for number in range(100)]  # the last ten repeat the first ten
+    texts = [f"No {number}" if number < 90 else f"no  {number - 90}" for number in range(100)]  # ten repeat others
     pairs = [str(number % 95) for number in range(100)]  # with another second text
     for block, second in ((1, None), (10, None), (1, pairs), (10, pairs)):
         recipe = recipe_of(validation_fraction=0.3, validation_block=block).model_copy(update={"seed": seed})
