@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from accelerate import Accelerator
@@ -54,6 +54,7 @@ class ToyObjective:
 
     metric_names = ("loss",)
     count_names = ("num_items_in_batch",)
+    options: ClassVar[dict[str, bool]] = {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"num_items_in_batch": batch["input_ids"].numel()}

@@ -186,6 +186,7 @@ class TaskObjective:
 
     def __init__(self, task: Task) -> None:
         self.has_accuracy = task.kind in ("classification", "tokens")
+        self.options: dict[str, bool] = {}
         self.unit = task.scale**2 if task.kind == "regression" else 1.0  # so that the loss is as in validation
         self.metric_names: tuple[str, ...] = ("loss", "accuracy") if self.has_accuracy else ("loss",)
 

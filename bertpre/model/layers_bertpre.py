@@ -22,6 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_bertpre import BertPreConfig
 from .dropout_bertpre import Dropout, drop
+from .losses_bertpre import Count, vocabulary_loss
 from .rows_bertpre import attention_of_rows
 
 Rotation = tuple[Tensor, Tensor]
@@ -409,3 +410,8 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden_states))
+
+    def loss(self, hidden_states: Tensor, labels: Tensor, num_items: Count) -> tuple[Tensor, Tensor]:
+        """The loss of scores that are not kept, and how many labels score highest: `vocabulary_loss`."""
+        states = self.transform(hidden_states)
+        return vocabulary_loss(states, self.decoder.weight, self.decoder.bias, labels, num_items)

@@ -9,13 +9,12 @@ these files alone.
 import math
 import os
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.dynamic_module_utils import custom_object_save
@@ -49,13 +48,13 @@ from .layers_bertpre import (
     is_watched,
     mean_pool,
 )
+from .losses_bertpre import (
+    Count,
+    classification_loss,
+    cross_entropy,
+    makes_own_gradient,
+)
 from .rows_bertpre import encode_tokens, encode_unpadded, take_tokens
-
-IGNORE_INDEX = -100  # the label of a position without a target
-CACHED_LOGITS = 1 << 17  # of a thread at a time in the loss: 1 MB with the gradient, often a core's second cache
-
-Count: TypeAlias = Tensor | int | None
-
 
 # ---- what all models share -------------------------------------------------------------------------------------------
 
@@ -245,104 +244,6 @@ class BertPreModel(BertPrePreTrainedModel):
         return create_bidirectional_mask(self.config, hidden_states, attention_mask)
 
 
-# ---- losses ----------------------------------------------------------------------------------------------------------
-
-
-def divide_loss(loss_sum: Tensor, num_items: Tensor | int) -> Tensor:
-    """Divide a summed loss by a count of targets, at least by 1: without targets the loss is 0, not NaN."""
-    return loss_sum / torch.as_tensor(num_items, device=loss_sum.device).clamp(min=1)
-
-
-def check_labels(labels: Tensor, shape: torch.Size) -> None:
-    """Raise ValueError unless the labels have this shape; torch would hide some mistakes by broadcasting."""
-    if labels.shape != shape:
-        raise ValueError(f"labels have shape {tuple(labels.shape)}, but these logits need {tuple(shape)}")
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
-    """Cross entropy in fp32 of logits (..., C) against labels (...), summed and divided by `num_items`.
-
-    The default of `num_items` is the number of labels that are not -100. Raises ValueError when the shapes disagree.
-    """
-    check_labels(labels, logits.shape[:-1])
-    num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
-    logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
-    # In fp16 the gradient would be rounded to 0 before it is multiplied by the loss's scale. torch.func needs torch's
-    # own operations. While compiling nothing more is asked: a program would be for some sizes alone.
-    if (
-        not torch.compiler.is_compiling()
-        and logits.device.type == "cpu"
-        and logits.requires_grad
-        and not torch._C._functorch.is_functorch_wrapped_tensor(logits)
-        and logits.dtype != torch.float16
-        and logits.numel() > CACHED_LOGITS
-    ):
-        return CachedCrossEntropy.apply(logits, labels, divide_loss(torch.ones(()), num_items))
-    loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="sum")
-    return divide_loss(loss_sum, num_items)
-
-
-class CachedCrossEntropy(torch.autograd.Function):
-    """Cross entropy of a vocabulary, with its gradient, a few rows at a time, so that both stay in a CPU's caches.
-
-    The same numbers as torch's own, which writes the scores to memory four times in fp32
-    (benchmarks/vocabulary_loss.py). There is no second derivative.
-    """
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-        """The sum over rows (N, C) whose label (N,) is not -100, times `weight`."""
-        if ((labels < 0) & (labels != IGNORE_INDEX)).any():  # gather would not notice, as torch's own loss does
-            raise IndexError(f"label {int(labels[labels != IGNORE_INDEX].min())} is out of bounds")
-        gradient, loss = torch.empty_like(logits), torch.zeros(())
-        weights = (labels != IGNORE_INDEX) * weight  # (N,)
-        parts = (logits, gradient, labels.clamp(min=0).unsqueeze(-1), weights.unsqueeze(-1))
-        count = max(1, CACHED_LOGITS * torch.get_num_threads() // logits.shape[1])
-        for rows, row_gradient, label, row_weight in zip(*(part.split(count) for part in parts), strict=True):
-            probabilities = F.softmax(rows, -1, dtype=torch.float32)
-            # The largest probability is 1 / sum(exp(score - largest score)): the logarithms need no second pass.
-            below_largest = rows.gather(1, label).float() - rows.amax(-1, keepdim=True).float()
-            loss -= ((below_largest + probabilities.amax(-1, keepdim=True).log()) * row_weight).sum()
-            probabilities.scatter_add_(1, label, -torch.ones_like(row_weight))
-            row_gradient.copy_(probabilities.mul_(row_weight))
-        ctx.save_for_backward(gradient)
-        return loss
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient that the forward pass has left; raises RuntimeError where it is to be differentiated again."""
-        if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would take it for a constant
-            raise RuntimeError(
-                "on a CPU this loss has no second derivative; call the model without labels, and "
-                "torch.nn.functional.cross_entropy with its logits"
-            )
-        (gradient,) = ctx.saved_tensors
-        return gradient if grad_output == 1 else gradient * grad_output, None, None
-
-
-def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
-    """Loss of logits (B, C) by `config.problem_type`; None is inferred from the labels, as transformers does.
-
-    Summed and divided by `num_items`, by default the number of labels: B for single-label classification, B * C for
-    multi-label classification and regression. Raises ValueError when the shapes disagree.
-    """
-    problem = config.problem_type
-    if problem is None and config.num_labels == 1:
-        problem = "regression"
-    elif problem is None:
-        problem = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
-    if problem == "single_label_classification":
-        return cross_entropy(logits, labels.squeeze(-1) if labels.ndim == logits.ndim else labels, num_items)
-    others = ("multi_label_classification", "regression")
-    if problem not in others:
-        raise ValueError(f"problem_type: {problem!r} is not single_label_classification, {' or '.join(others)}")
-    labels = labels.float() if labels.ndim == 2 else labels.float().unsqueeze(-1)  # (B,) -> (B, 1)
-    check_labels(labels, logits.shape)
-    element_loss = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
-    loss_sum = element_loss(logits.float(), labels, reduction="sum")
-    return divide_loss(loss_sum, labels.numel() if num_items is None else num_items)
-
-
 # ---- pretraining -----------------------------------------------------------------------------------------------------
 
 # Every `forward` below lists the encoder's five inputs, because transformers reads their names from its signature:
@@ -351,12 +252,16 @@ def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, n
 
 @dataclass
 class BertPreForPreTrainingOutput(ModelOutput):
-    """Scalar losses (`loss` is their sum), logits (B, S or K, V) and (B, 2), hidden states and weights on request."""
+    """Scalar losses (`loss` is their sum), logits (B, S or K, V) and (B, 2), hidden states and weights on request.
+
+    `num_right` is a scalar, in place of `prediction_logits` where these are not needed.
+    """
 
     loss: Tensor | None = None
     mlm_loss: Tensor | None = None
     nsp_loss: Tensor | None = None
     prediction_logits: Tensor | None = None
+    num_right: Tensor | None = None
     seq_relationship_logits: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
@@ -403,6 +308,7 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         masked_positions: Tensor | None = None,
         num_items_in_batch: Count = None,
         num_pairs_in_batch: Count = None,
+        needs_logits: bool = True,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BertPreForPreTrainingOutput:
         """Score masked tokens and sentence order.
@@ -413,17 +319,22 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         `seq_relationship_logits`.
         `next_sentence_label` (B,) is 0 where the second segment follows the first, 1 where it is random. Each loss is a
         sum divided by `num_items_in_batch` or `num_pairs_in_batch` (tensors, if the model is compiled), by default by
-        the number of targets in this batch. Raises ValueError when labels and logits disagree in shape.
+        the number of targets in this batch. Without `needs_logits` a CPU that trains scores a few tokens at a time, and
+        `num_right`, the number of labels that score highest, comes in place of `prediction_logits`. Raises ValueError
+        when labels and logits disagree in shape.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         scores_pairs = masked_positions is None or next_sentence_label is not None
         outputs = self.bert(*inputs, read_positions=masked_positions, pooled=scores_pairs, return_dict=True, **kwargs)
         states = outputs.last_hidden_state if masked_positions is None else outputs.read_states
-        prediction_logits = self.cls.predictions(states)
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output) if scores_pairs else None
-        mlm_loss = nsp_loss = None
-        if labels is not None:
-            mlm_loss = cross_entropy(prediction_logits, labels, num_items_in_batch)
+        prediction_logits = num_right = mlm_loss = nsp_loss = None
+        is_loss_alone = labels is not None and not needs_logits
+        if is_loss_alone and makes_own_gradient(states, states[..., 0].numel() * self.config.vocab_size):
+            mlm_loss, num_right = self.cls.predictions.loss(states, labels, num_items_in_batch)
+        else:
+            prediction_logits = self.cls.predictions(states)
+            mlm_loss = None if labels is None else cross_entropy(prediction_logits, labels, num_items_in_batch)
         if next_sentence_label is not None:
             nsp_loss = cross_entropy(seq_relationship_logits, next_sentence_label.flatten(), num_pairs_in_batch)
         losses = [partial for partial in (mlm_loss, nsp_loss) if partial is not None]
@@ -432,6 +343,7 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
             mlm_loss=mlm_loss,
             nsp_loss=nsp_loss,
             prediction_logits=prediction_logits,
+            num_right=num_right,
             seq_relationship_logits=seq_relationship_logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,

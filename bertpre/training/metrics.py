@@ -16,10 +16,14 @@ STEPS_WITH_TARGETS = {"mlm": "steps_with_masked_tokens", "clm": "steps_with_next
 
 
 class Objective(Protocol):
-    """What a training measures; `count_names` are the arguments of the model that say how many targets there are."""
+    """What a training measures; `count_names` are the arguments of the model that say how many targets there are.
+
+    `options` are further ones, the same in every step.
+    """
 
     metric_names: tuple[str, ...]
     count_names: tuple[str, ...]
+    options: dict[str, bool]
 
     def counts(self, batch: Batch) -> dict[str, int]: ...
 
@@ -33,7 +37,7 @@ class PretrainingObjective:
     """
 
     def __init__(self, has_pairs: bool = True) -> None:
-        self.has_pairs = has_pairs
+        self.has_pairs, self.options = has_pairs, {"needs_logits": False}
         self.metric_names = ("loss", "mlm_loss", "mlm_accuracy") + (("nsp_loss", "nsp_accuracy") if has_pairs else ())
         self.count_names = ("num_items_in_batch",) + (("num_pairs_in_batch",) if has_pairs else ())
 
@@ -48,9 +52,12 @@ class PretrainingObjective:
         STEPS_WITH_PAIRS adds up to 1 over a step, or to 0 where none of its pairs has a label; so does the entry of
         STEPS_WITH_TARGETS, or to 0 where all tokens are unknown ones.
         """
-        with torch.no_grad():
-            # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
-            right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
+        if outputs.prediction_logits is None:
+            right_tokens = outputs.num_right
+        else:
+            with torch.no_grad():
+                # max() also gives the place of the largest, four times as fast as argmax() on a CPU.
+                right_tokens = (outputs.prediction_logits.max(-1).indices == batch["labels"]).sum()
         kind = "mlm" if "masked_positions" in batch else "clm"
         # Clamped tensors, since a GPU's value should not be waited for.
         targets = torch.as_tensor(counts["num_items_in_batch"]).clamp(min=1)

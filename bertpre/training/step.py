@@ -78,7 +78,7 @@ class TrainingStep:
             if is_last and self.accelerator.num_processes > 1:
                 self.working.return_gradients()
             with self.gradients_shared(is_last):
-                outputs = self.wrapped(**micro_batch, **num_items)
+                outputs = self.wrapped(**micro_batch, **num_items, **self.objective.options)
                 (outputs.loss * scale).backward()
             if not is_last:
                 self.working.add_gradients()
@@ -158,7 +158,7 @@ class TrainingStep:
         """Forward and backward, with the memory taken that the rest of a step will need."""
         room = self.room_for_the_rest()
         ones = self.item_counts(dict.fromkeys(self.objective.count_names, 1))
-        model(**to_device(batch, self.accelerator.device), **ones).loss.backward()
+        model(**to_device(batch, self.accelerator.device), **ones, **self.objective.options).loss.backward()
         del room
         self.working.model.zero_grad()
 

@@ -30,7 +30,14 @@ from bertpre.model.conversion import load_for_pretraining
 
 pytestmark = pytest.mark.parametrize("architecture", ["bert", "modern"])
 
-CODE = ("configuration_bertpre", "dropout_bertpre", "layers_bertpre", "modeling_bertpre", "rows_bertpre")
+CODE = (
+    "configuration_bertpre",
+    "dropout_bertpre",
+    "layers_bertpre",
+    "losses_bertpre",
+    "modeling_bertpre",
+    "rows_bertpre",
+)
 VOCABULARY = 90
 
 
