@@ -35,7 +35,7 @@ docs: .venv/installed-docs
 	$(BIN)/mkdocs build --strict
 
 .venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python $(INSTALL) -c constraints.txt -e .
 	touch $@
 
@@ -56,7 +56,7 @@ docs: .venv/installed-docs
 	touch .venv/installed-test $@  # dev includes test
 
 .venv-oldest/installed: pyproject.toml constraints-oldest.txt
-	$(PYTHON) -m venv .venv-oldest
+	$(PYTHON) -m venv --clear .venv-oldest
 	.venv-oldest/bin/python $(INSTALL) -c constraints-oldest.txt -e ".[test]"
 	touch $@
 

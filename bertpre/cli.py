@@ -456,9 +456,10 @@ def guarded(call: Callable[[list[str]], object]) -> None:
     try:
         call(sys.argv[1:])
     except Exception as error:
-        if isinstance(error, UnicodeEncodeError) and error.encoding == getattr(sys.stdout, "encoding", None) != "utf-8":
+        encoding = getattr(sys.stdout, "encoding", None)
+        if isinstance(error, UnicodeEncodeError) and encoding != "utf-8":  # cp1252 calls itself charmap in the error
             letter = ascii(error.object[error.start])
-            error = UserError(f"the output cannot show {letter} in {error.encoding}: set PYTHONIOENCODING=utf-8")
+            error = UserError(f"the output cannot show {letter} in {encoding}: set PYTHONIOENCODING=utf-8")
         is_full = not isinstance(error, UserError) and is_disk_full(error)
         if not debug and lost_process(error):
             sys.stderr.write(

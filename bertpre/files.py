@@ -88,18 +88,28 @@ def write_bytes(file: Path, content: bytes) -> None:
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """A new folder to write into, beside `folder`, whose place it takes at the end.
 
-    A failure leaves `folder` as it was; what a killed process has left of the new one is removed first. A link to a
+    A failure leaves `folder` as it was; what a killed process has left is put back or removed first. A link to a
     folder stays one.
     """
     folder = folder.resolve()
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial, old = folder.with_name(f"{folder.name}.partial"), folder.with_name(f".{folder.name}.replaced")
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    for rest in (partial, old):
+        shutil.rmtree(rest, ignore_errors=True)
     try:
         yield partial
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        if folder.exists():
+            folder.rename(old)
+        try:
+            partial.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        for rest in (partial, old):
+            shutil.rmtree(rest, ignore_errors=True)
 
 
 @contextmanager
@@ -136,7 +146,9 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path, longest: 
         tokenizer.model_max_length = longest
     tokenizer.save_pretrained(folder)
     file = folder / "tokenizer_config.json"
-    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in HOW_LOADED}
+    config = {
+        key: value for key, value in json.loads(file.read_text(encoding="utf-8")).items() if key not in HOW_LOADED
+    }
     kind, has_steps = config.get("tokenizer_class"), type(tokenizer.backend_tokenizer.normalizer).__name__ == "Sequence"
     if kind == "TokenizersBackend" or (kind == "BertTokenizer" and has_steps):  # which would not load the steps
         config["tokenizer_class"] = "PreTrainedTokenizerFast"  # its old name, which transformers 4 knows too

@@ -68,7 +68,7 @@ def claim(recipe: Recipe) -> Path:
     text = to_yaml(recipe.model_copy(update={"output_dir": os.path.abspath(folder)}))
     if not kept.exists():
         write_text(kept, text)
-    elif kept.read_text() != text:
+    elif kept.read_text(encoding="utf-8") != text:
         with locked(folder):
             write_text(kept, text)
     return folder
@@ -81,7 +81,7 @@ def undone_after_mistake(folder: Path) -> Iterator[None]:
     Where another process works in the folder, it is left alone: that process may have made it.
     """
     is_new, recipe, before = not folder.exists(), folder / "recipe.yaml", other_files(folder)
-    old = recipe.read_text() if recipe.is_file() else None
+    old = recipe.read_text(encoding="utf-8") if recipe.is_file() else None
     try:
         yield
     except FolderInUse:
@@ -92,7 +92,7 @@ def undone_after_mistake(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
             elif old is None:
                 recipe.unlink(missing_ok=True)
-            elif recipe.read_text() != old:
+            elif recipe.read_text(encoding="utf-8") != old:
                 write_text(recipe, old)
         raise
 
@@ -271,7 +271,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object from a file; empty where there is no file. Raises UserError where it is damaged."""
     try:
-        values = json.loads(file.read_text()) if file.exists() else {}
+        values = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if not isinstance(values, dict):
             raise ValueError("it holds no JSON object")
         return values

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
+from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 
 from bertpre.console import SET_BY_TORCHRUN, SIZES
@@ -51,7 +51,9 @@ def callers_settings_kept() -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    states = [(kind._shared_state, dict(kind._shared_state)) for kind in (AcceleratorState, GradientState)]
+    states = [
+        (kind._shared_state, dict(kind._shared_state)) for kind in (PartialState, AcceleratorState, GradientState)
+    ]
     is_strict = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills, uses_cudnn = torch.utils.deterministic.fill_uninitialized_memory, torch.backends.cuda.cudnn_sdp_enabled()
@@ -94,7 +96,8 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     else:
         keep_freed_memory()
-    AcceleratorState._reset_state()  # the settings of another Accelerator in this process, such as a Trainer's
+    # The settings of another Accelerator in this process, such as a Trainer's, and its device where that is not used.
+    AcceleratorState._reset_state(reset_partial_state=PartialState._shared_state.get("device") == torch.device("mps"))
     if USE_FSDP in os.environ:  # otherwise transformers loads weights on each machine's first process alone
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     refuse_other_trainers()
@@ -187,7 +190,7 @@ def cpu_name() -> str:
 def cpu_info(name: str) -> str | None:
     """The first processor's value of a field in /proc/cpuinfo; None on systems without it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), None)

@@ -22,7 +22,7 @@ from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
-from bertpre.pretraining.model import initial_model
+from bertpre.pretraining.model import initial_model, untrained_positions
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.run_directory import data_folder, refuse_unknown_starts
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
@@ -63,7 +63,9 @@ def doctor(recipe: Recipe) -> None:
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, store, accelerator)
     report("masks", mask_lines(data))
-    report("recipe", chain(rate_lines(recipe.training, recipe.model.architecture), batch_lines(recipe, data)))
+    unread = [f"! {warning}"] if (warning := untrained_positions(recipe)) else []
+    rates = rate_lines(recipe.training, recipe.model.architecture)
+    report("recipe", chain(rates, batch_lines(recipe, data), unread))
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)

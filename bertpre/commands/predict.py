@@ -16,7 +16,7 @@ from bertpre.console import figure_text
 from bertpre.data.compressed import DAMAGED, open_file
 from bertpre.data.corpus import open_table
 from bertpre.data.failures import failures_explained
-from bertpre.data.formats import are_words, is_utf16, read_head
+from bertpre.data.formats import advised_unit, are_words, is_utf16, read_head
 from bertpre.data.local_files import is_table
 from bertpre.data.tables import read_tagged
 from bertpre.errors import UserError, unreadable
@@ -132,6 +132,9 @@ def read_texts(
             yield from (words for words, _ in read_tagged(file, needs_tags=False))
         return
     if file is None or not is_table(file):
+        if file is not None and Path(file).is_file() and (advice := advised_unit([file])):
+            sign = f"--file {file}: each line is read as a text, but {advice[1]}"
+            print(f"{sign}; give one text a line, or a CSV or JSON file", file=sys.stderr)
         yield from read_lines(file)
         return
     if not Path(file).exists():
@@ -167,7 +170,8 @@ def read_lines(file: str | None) -> Iterator[str]:
             if is_utf16(file):
                 raise UserError(f"{place} is in UTF-16 or UTF-32; save it as UTF-8")
         if file is None and isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="strict")  # in the locale C.UTF-8 Python lets other bytes pass
+            # Text that a program writes is UTF-8 whatever the locale; in C.UTF-8 Python lets other bytes pass.
+            sys.stdin.reconfigure(encoding=None if sys.stdin.isatty() else "utf-8", errors="strict")
         with nullcontext(sys.stdin or ()) if file is None else open_file(file, "rt", encoding="utf-8-sig") as stream:
             yield from (line.removeprefix("\ufeff").rstrip("\n") for line in stream)
     except (OSError, ValueError, *DAMAGED) as error:

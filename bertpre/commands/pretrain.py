@@ -19,7 +19,7 @@ from bertpre.hub.background import BackgroundPush
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
-from bertpre.pretraining.model import initial_model
+from bertpre.pretraining.model import initial_model, untrained_positions
 from bertpre.recipe import Recipe, flatten
 from bertpre.reporting.curves import of_stage, read_metrics
 from bertpre.reporting.report import validation_rows
@@ -61,6 +61,8 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, store, accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
+    if accelerator.is_main_process and (warning := untrained_positions(recipe)):
+        logger.warning(warning)
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
     pushing = BackgroundPush(folder, tokenizer, recipe.hub.push_every) if recipe.hub.push_every else None

@@ -202,8 +202,9 @@ def warnings(metrics: dict[str, Any]) -> Iterator[str]:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
     if metrics.get("unlabelled_pair_share", 0.0) > 0.5:
         yield (
-            "most pairs have no label, because most documents are a single sentence or little more: set "
-            "corpus.text_unit if a document is a paragraph or a whole text file, otherwise set pairs.kind=none"
+            "most pairs have no label, because most documents are a single sentence or little more, or sentences are "
+            "longer than a row: set corpus.text_unit if a document is a paragraph or a whole text file, otherwise set "
+            "pairs.kind=none"
         )
     chance = 0.5 + max(0.02, 3 * metrics.get("pair_auc_std", 0.0))
     for key, form in (("pair_lengths_auc", "lengths"), ("pair_ends_auc", "ends")):

@@ -35,6 +35,8 @@ HIDDEN_ENDS = {  # to its end, and the longest in characters: a stray end may fo
     ),  # pages have their data in some
     "style": (re.compile("(?<!`)</style>|</style>(?!`)", re.IGNORECASE), 10_000_000),
 }
+BARE = re.compile("<[a-z]+>", re.IGNORECASE)
+PROSE_LINE = re.compile(r" \W{0,3}[^\W\d_][^\n;{}=()<>/]{0,600}+\n")  # the rest of a line, of no code
 ATTRIBUTE = r"""[\w:@.-]++\s*+=\s*+(?:"[^"]{0,4000}+"|'[^']{0,4000}+'|[^\s"'<>]++)"""
 FLAG = (
     r"(?:allowfullscreen|async|autofocus|autoplay|checked|compact|controls|default|defer|disabled|download|hidden|ismap|"
@@ -44,7 +46,8 @@ FLAG = (
 ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and z>w" has none
 # From its beginning to its end; with <pre> inside it is code. Its line ends are spaces to a browser.
 PARAGRAPH = re.compile(rf"<p{ATTRIBUTES}>[^<]*+(?:<(?!/?p(?:re)?[\s>])[^<]*+)*+</p\s*>", re.IGNORECASE)
-LINE_BREAK = re.compile(rf"<{NO_NAME}\s*/?(?:{BLOCKS}){ATTRIBUTES}/?\s*>", re.IGNORECASE)
+# Of tags with a space after the <, as tokenized texts have them, only < br / >: "a < p > b" has none.
+LINE_BREAK = re.compile(rf"<{NO_NAME}(?:/?(?:{BLOCKS}){ATTRIBUTES}/?|\s+br\s*/?)\s*>", re.IGNORECASE)
 # One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
 INSIDE_WORD = re.compile(
     rf"<(?<=\w<)/?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",
@@ -77,6 +80,8 @@ LINK = re.compile(
 )
 OF_WIKI = re.compile(r"[\sA-Z]|[^\x00-\x7f]|\[\d{3,4}\]")  # in a link; others may be code: [[nodiscard]]
 NAME = re.compile(r"[A-Za-z0-9_)\]]")  # before [[ in code: lst[[i]]
+NAMES = re.compile(r"[A-Za-z_][\w.]*(?:\s*,\s*[A-Za-z_][\w.]*)+")
+CALL, EQUALS = re.compile(r"\w\($"), re.compile(r"=\s?$")  # before names in [[ ]]: np.array([[x, y]]), a = [[b, c]]
 HIDDEN_LINKS = ("file:", "image:", "category:")
 # "ion () has": the dump lost the content. Other empty brackets are code or logs: "= ()", a line that ends in "main ()".
 EMPTY_BRACKETS = re.compile(r" \((?:(?<=[^\W\d_] \()|(?<=[\"'”’»)] \())[\s;,:]*\)(?= (?!\n)|[,.)])")
@@ -150,10 +155,15 @@ def is_placeholder(tag: re.Match[str]) -> bool:
 
 
 def without_hidden(text: str) -> str:
-    """Remove what no reader of a page sees, such as comments; what has no end, or one too far away, stays."""
+    """Remove what no reader of a page sees, such as comments; what has no end, or one too far away, stays.
+
+    So does a mark that a sentence names ("Put it in <script> and </script>"), with all that follows up to its end.
+    """
     pieces, at = [], 0
     ends: dict[str, int] = {}  # where the next end of each kind is; beyond the text, if there is none
-    for start in HIDDEN.finditer(text):
+    starts = list(HIDDEN.finditer(text))
+    again = next_of_kind(starts)
+    for number, start in enumerate(starts):
         if start.start() < at:  # inside of what is removed
             continue
         kind, stop = (start[1] or start[2]).lower(), start.end()
@@ -162,12 +172,36 @@ def without_hidden(text: str) -> str:
             if ends.get(kind, -1) < stop:
                 end = closing.search(text, stop)
                 ends[kind] = end.start() if end else 2 * len(text) + longest
-            if ends[kind] - stop > longest:
+            if ends[kind] - stop > longest or is_named(start, kind, again[number], ends[kind]):
                 continue
             stop = text.index(">", ends[kind]) + 1
         pieces.append(text[at : start.start()])
         at = stop
     return "".join([*pieces, text[at:]])
+
+
+def next_of_kind(starts: list[re.Match[str]]) -> list[int]:
+    """Where the next of the same kind begins, for each; -1 for the last."""
+    following: dict[str, int] = {}
+    places = []
+    for start in reversed(starts):
+        kind = (start[1] or start[2]).lower()
+        places.append(following.get(kind, -1))
+        following[kind] = start.start()
+    return places[::-1]
+
+
+def is_named(start: re.Match[str], kind: str, again: int, end: int) -> bool:
+    """Whether a mark is named in a text and hides nothing, judged by what follows up to `end`.
+
+    Another one and a blank line come before it, or the rest of its line is prose. Pages give some attributes.
+    """
+    text, stop, is_code = start.string, start.end(), kind in ("script", "style")
+    if is_code and not BARE.fullmatch(start[0]):
+        return False
+    if stop <= again < end and text.find("\n\n", stop, again) >= 0:
+        return True
+    return is_code and PROSE_LINE.match(text, stop, end) is not None
 
 
 def without_wiki_remnants(text: str) -> str:
@@ -189,9 +223,20 @@ def follows_name(link: re.Match[str]) -> bool:
     return NAME.match(link.string, max(0, link.start() - 1), link.start()) is not None
 
 
+def is_code(link: re.Match[str]) -> bool:
+    """Whether it is plainly no link, in any text: names in a call or after an equals sign, or a number after a name."""
+    page, before = link["page"], link.string[max(0, link.start() - 2) : link.start()]
+    if link["shown"] is not None:
+        return False
+    if NAMES.fullmatch(page):
+        return bool(CALL.search(before)) or (page.islower() and bool(EQUALS.search(before)))
+    return page.isdigit() and len(page) < 3 and follows_name(link)  # in[[1999]] is a year
+
+
 def is_wiki_link(link: re.Match[str]) -> bool:
     """Whether a link shows that the text is of a wiki, and no code."""
-    return link["shown"] is not None or (OF_WIKI.search(link[0]) is not None and not follows_name(link))
+    is_plain = OF_WIKI.search(link[0]) is not None and not follows_name(link) and not is_code(link)
+    return link["shown"] is not None or is_plain
 
 
 def link_text_unless_code(link: re.Match[str]) -> str:
@@ -200,7 +245,9 @@ def link_text_unless_code(link: re.Match[str]) -> str:
 
 
 def link_text(link: re.Match[str]) -> str:
-    """The visible text of a wiki link."""
+    """The visible text of a wiki link; what is plainly code stays."""
+    if is_code(link):
+        return link[0]
     if link["page"].lower().startswith(HIDDEN_LINKS):
         return ""
     return (link["shown"] or link["page"]).split("|")[-1]

@@ -113,7 +113,7 @@ def mention_unread_splits(sources: Sequence[TextSource]) -> None:
 
 def held_out_place(held_out: str, path: str) -> tuple[str, str]:
     """Path and split of texts to be held out, which are another file or folder, or a split of `path`."""
-    is_place = "/" in held_out or ending(Path(held_out)) in KNOWN_ENDINGS
+    is_place = bool({"/", "\\"} & set(held_out)) or ending(Path(held_out)) in KNOWN_ENDINGS
     return (held_out, "train") if is_place else (path, held_out)
 
 

@@ -40,10 +40,9 @@ def read_head(file: str) -> bytes:
 def recognize(file: str) -> str:
     """What a file holds, by its first bytes: WIKI, JSON_LINES, TEXT, EMPTY, BINARY or WIKI_DUMP."""
     head = read_head(file)
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(head).lstrip()  # the last character may be cut
-    except UnicodeDecodeError:
+    if not is_utf8(head):
         return BINARY
+    text = codecs.getincrementaldecoder("utf-8")().decode(head).lstrip()
     if "\0" in text or head.startswith(b"PK\x03\x04"):  # a zip archive, such as a Word file
         return BINARY
     if not text:
@@ -54,6 +53,15 @@ def recognize(file: str) -> str:
     if first.startswith("<mediawiki"):
         return WIKI_DUMP
     return JSON_LINES if is_json_object(first, is_complete=bool(end) or len(head) < HEAD_BYTES) else TEXT
+
+
+def is_utf8(head: bytes) -> bool:
+    """Whether the beginning of a file is UTF-8; its last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_json_object(line: str, is_complete: bool) -> bool:

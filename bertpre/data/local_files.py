@@ -19,8 +19,10 @@ from bertpre.data.formats import (
     WIKI_DUMP,
     advised_unit,
     are_tagged,
+    is_utf8,
     is_utf16,
     read_articles,
+    read_head,
     read_paragraphs,
     recognize,
 )
@@ -196,6 +198,7 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
     Raises UserError for files of several kinds, and for those that cannot be read.
     """
     kinds = {file: kind_of(file, key) for file in files}
+    refuse_other_encodings([file for file in files if kinds[file] == BINARY], len(files), path, key)
     full = [file for file in files if kinds[file] != EMPTY]
     distinct = sorted({kinds[file] for file in full})
     if not distinct:
@@ -212,7 +215,10 @@ def files_of_one_kind(files: list[str], path: str, key: str) -> tuple[list[str],
 
 
 def kind_of(file: str, key: str) -> str:
-    """What a file is: an ending of KNOWN_ENDINGS, WIKI or EMPTY; by its content if its ending is .txt or unknown."""
+    """What a file is: an ending of KNOWN_ENDINGS, WIKI, EMPTY, or BINARY where a .txt is not UTF-8.
+
+    By its content if its ending is .txt or unknown.
+    """
     known = ending(Path(file))
     if known in KNOWN_ENDINGS and known != ".txt":
         if known != ".parquet" and is_utf16(file):
@@ -226,7 +232,9 @@ def kind_of(file: str, key: str) -> str:
             raise UserError(f"{path_key(key)}: {file} is in UTF-16 or UTF-32; save it as UTF-8")
         if content == JSON_LINES:
             log_once(f"{path_key(key)}: {file} holds JSON lines and is read as plain text: rename it to .jsonl")
-        return content if content in (WIKI, EMPTY) else ".txt"
+        if content == BINARY and not is_utf8(read_head(file)):
+            return BINARY
+        return content if content in (WIKI, EMPTY) else ".txt"  # with a zero byte here and there, too
     if known in (".xlsx", ".xls", ".ods"):
         raise UserError(f"{path_key(key)}: {file} is a spreadsheet; save it as CSV")
     if content == BINARY:
@@ -239,6 +247,19 @@ def kind_of(file: str, key: str) -> str:
             f"{path_key(key)}: {file} is a wiki's XML dump; run WikiExtractor on it and give the folder that it writes"
         )
     return content
+
+
+def refuse_other_encodings(files: list[str], count: int, path: str, key: str) -> None:
+    """Raise UserError if there are text files, of `count`, whose beginning is not UTF-8; all are counted at once."""
+    if not files:
+        return
+    named = ", ".join(files[:3])
+    which = f"{named} is" if count == 1 else f"{len(files):,} of the {count:,} files of {path} are"
+    examples = "" if count == 1 else f" (e.g. {named})"
+    raise UserError(
+        f"{path_key(key)}: {which} not text in UTF-8{examples}; save as UTF-8, e.g. with: "
+        "iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW_FILE"
+    )
 
 
 def advise_unit(files: list[str], path: str, text_unit: str, key: str) -> None:

@@ -60,6 +60,7 @@ def plan_pairs(
       that the row is full, but no label (IGNORE_INDEX). Google labels it random.
     - Two sentences are gathered where the document has two, however long the first.
     - The short target is drawn for each pair, not for each document, so that a document is not cut up as a whole.
+    - A sentence that is longer than a row is read in pieces (`cut_long_sentences`). Google's pairs read its middle.
 
     sentences: token offsets, (number of sentences + 1,); documents: sentence offsets, (number of documents + 1,).
     has_end_mark: (number of sentences,), of `ends_with_mark`; a random segment agrees with the true one in it, too.
@@ -68,10 +69,32 @@ def plan_pairs(
     Raises ValueError for fewer than two documents, since a random segment comes from another document.
     """
     room = max_length - SPECIAL_TOKENS_IN_A_PAIR
+    sentences, documents, is_inside, has_end_mark = cut_long_sentences(sentences, documents, room, has_end_mark)
     probabilities = short_seq_prob, random_next_prob
-    plan = plan_whole_sentences(sentences, documents, room, generator, *probabilities, has_end_mark, originals)
+    plan = plan_whole_sentences(
+        sentences, documents, room, generator, *probabilities, has_end_mark, originals, is_inside
+    )
     truncate_pairs(plan, room, generator)
     return plan
+
+
+def cut_long_sentences(
+    sentences: np.ndarray, documents: np.ndarray, room: int, has_end_mark: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Sentences of more than `room` tokens in pieces, of which two fill a row: a text without full stops is one.
+
+    Takes and returns offsets and marks as `plan_pairs` does, and whether each sentence begins inside of a longer one,
+    (number of sentences + 1,).
+    """
+    lengths, half = np.diff(sentences), (room + 1) // 2
+    pieces = np.where(lengths > room, -(-lengths // half), 1)
+    first = np.concatenate([[0], np.cumsum(pieces)])  # each sentence's first piece, and the number of all
+    number = np.arange(first[-1]) - np.repeat(first[:-1], pieces)  # of each piece in its sentence
+    begins = np.repeat(sentences[:-1], pieces) + number * half
+    is_inside, marks = np.append(number > 0, False), None
+    if has_end_mark is not None:
+        marks = np.repeat(has_end_mark, pieces) & ~is_inside[1:]  # its last piece ends as the sentence does
+    return np.append(begins, sentences[-1]), first[documents], is_inside, marks
 
 
 def plan_whole_sentences(
@@ -83,9 +106,16 @@ def plan_whole_sentences(
     random_next_prob: float,
     has_end_mark: np.ndarray | None = None,
     originals: np.ndarray | None = None,
+    is_inside: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`plan_pairs` before truncation: segments are whole sentences, and may exceed `room`, the tokens that fit."""
+    """`plan_pairs` before truncation: segments are whole sentences, and may exceed `room`, the tokens that fit.
+
+    `is_inside` is of `cut_long_sentences`. A pair that is cut there has no label, since a segment B that begins inside
+    of a sentence would reveal it.
+    """
     starts, first = sentences.tolist(), documents.tolist()
+    inside = np.zeros(len(sentences), dtype=bool) if is_inside is None else is_inside
+    is_within = inside.tolist()
     if len(first) < 3:
         raise ValueError("next-sentence pairs need at least two documents")
     rows: list[int] = []  # of each pair six numbers: see below
@@ -96,9 +126,9 @@ def plan_whole_sentences(
             target = room if draw() >= short_seq_prob else 2 + int(draw() * (room - 1))
             stop = bisect_left(starts, starts[sentence] + target, min(sentence + 2, end), end)
             cut = sentence + 1 + int(draw() * (stop - sentence - 1))  # segment A has at least one sentence
-            label = IGNORE_INDEX if cut == stop else int(draw() < random_next_prob)
+            label = IGNORE_INDEX if cut == stop or is_within[cut] else int(draw() < random_next_prob)
             add((document, sentence, cut, stop, target, label))
-            sentence = stop if label == 0 else cut  # the sentences after A are put back
+            sentence = cut if label == 1 else stop  # the sentences after A are put back
     owner, begin, cuts, stops, targets, labels = np.array(rows, dtype=np.int64).reshape(-1, 6).T
     originals = np.arange(len(first) - 1) if originals is None else originals
     owner, is_alone = originals[owner], cuts == stops
@@ -107,8 +137,11 @@ def plan_whole_sentences(
     # What a random segment has in common with the true one: its length first, then how it ends.
     marks = np.zeros(len(sentences) - 1, dtype=bool) if has_end_mark is None else has_end_mark
     form, is_random = 2 * (true_next[:, 1] - true_next[:, 0]) + marks[stops - 1], labels == 1
-    planned[is_random, B_START : B_END + 1] = true_next[
-        random_choice(form, owner, form[is_random], owner[is_random], generator)
+    candidates = np.flatnonzero(~inside[np.where(is_alone, begin, cuts)])
+    if len(np.unique(owner[candidates])) < 2:  # none in another document
+        candidates = np.arange(len(begin))
+    planned[is_random, B_START : B_END + 1] = true_next[candidates][
+        random_choice(form[candidates], owner[candidates], form[is_random], owner[is_random], generator)
     ]
     room_for_b = (targets - (sentences[stops] - sentences[begin]))[is_alone]
     spans = random_text(sentences, documents, originals, room_for_b, owner[is_alone], generator)
@@ -212,10 +245,13 @@ def plan_swaps(
     Sentence order prediction (Lan et al. 2019, section 3.1): the topic does not reveal the label. Arguments and result
     as in `plan_pairs`. Nor should the form. The sentence that crosses the target length is longer than most, and would
     always be in the second segment: so half of the documents are cut from their end. What then still differs between
-    first and second segments is balanced (`balanced`): some pairs get no label (IGNORE_INDEX). So does a sentence
-    alone, which becomes segment A; segment B is empty.
+    first and second segments is balanced (`balanced`): some pairs get no label (IGNORE_INDEX). So does a pair
+    of which a segment begins inside of a long sentence, and a sentence alone, which becomes segment A; segment B is
+    empty.
     """
-    starts, room = sentences.tolist(), max_length - SPECIAL_TOKENS_IN_A_PAIR
+    room = max_length - SPECIAL_TOKENS_IN_A_PAIR
+    sentences, documents, is_inside, has_end_mark = cut_long_sentences(sentences, documents, room, has_end_mark)
+    starts = sentences.tolist()
     rows: list[tuple[int, int, int]] = []
     for begin, end in zip(documents[:-1].tolist(), documents[1:].tolist(), strict=True):
         if generator.random() < 0.5:
@@ -226,9 +262,11 @@ def plan_swaps(
             rows += [(-stop, -middle, -start) for start, middle, stop in reversed(cut)]
     start, middle, stop = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     is_alone = (middle == start) | (middle == stop)
+    # A segment that begins inside of a sentence would show which of the two comes first.
+    is_within = is_inside[np.searchsorted(sentences, np.stack([start, middle]))].any(0)
     middle = np.where(is_alone, stop, middle)
-    plan = np.column_stack([start, middle, middle, stop, np.where(is_alone, IGNORE_INDEX, 0)])
-    labelled = np.flatnonzero(~is_alone)
+    plan = np.column_stack([start, middle, middle, stop, np.where(is_alone | is_within, IGNORE_INDEX, 0)])
+    labelled = np.flatnonzero(~is_alone & ~is_within)
     ends = np.searchsorted(sentences, plan[labelled][:, [A_END, B_END]]) - 1
     marks = np.zeros_like(ends) if has_end_mark is None else has_end_mark[ends]
     lengths = np.column_stack([middle - start, stop - middle])[labelled]

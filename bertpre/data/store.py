@@ -94,7 +94,7 @@ def finish_store(
     counts = {key: sum(entry[key] for entry in entries) for key in SIZES}
     checksum = {"token_counts_sha256": file_checksum(partial / TOKEN_COUNTS)}
     manifest = counts | facts | checksum | {"shards": entries}
-    (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     partial.rename(folder)
 
 
@@ -111,7 +111,7 @@ def tidy_store(folder: Path) -> None:
 def read_store_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a finished store."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         if "shards" not in manifest:
             raise ValueError("it lists no shards")
         return manifest

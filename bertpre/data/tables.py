@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datasets import Features
 
 READ_BYTES = 1 << 20
+BATCH_CHARACTERS = 1 << 20  # of texts, in memory at a time
 # A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone and #id may be words.
 COMMENT = re.compile(r"#[ \t]+(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)|#[\w.]+[ \t]+=[ \t]")
 TOKEN_NUMBER = re.compile(r"\d+([-.]\d+)?")  # 7-8 is of two words written as one
@@ -172,9 +173,18 @@ class TextFiles:
         return self
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
-        """Batches of texts. Raises ValueError, which names the file, where one is damaged or not UTF-8."""
-        texts = self.texts()
-        while batch := list(islice(texts, batch_size)):
+        """Batches of texts, of few where these are books.
+
+        Raises ValueError, which names the file, where one is damaged or not UTF-8.
+        """
+        batch, characters = list[str](), 0
+        for text in self.texts():
+            batch.append(text)
+            characters += len(text)
+            if len(batch) == batch_size or characters > BATCH_CHARACTERS:
+                yield {"text": batch}
+                batch, characters = [], 0
+        if batch:
             yield {"text": batch}
 
     def texts(self) -> Iterator[str]:

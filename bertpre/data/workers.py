@@ -44,6 +44,8 @@ def map_locally(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]
         return
     # Not forked: the copy of a process that has threads may hang.
     spawn, parent = get_context("spawn"), (os.getpid(),)
+    if sys.platform == "win32":
+        workers = min(workers, 61)  # Python's limit there
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=parent) as pool:
         in_flight = deque(pool.submit(function, *call) for call in islice(calls, 2 * workers))
         while in_flight:

@@ -64,7 +64,7 @@ class Part:
     def facts(self, stage: str) -> dict[str, Any]:
         """What a stage (`clean`, `encode`) recorded when it finished; empty before that."""
         file = self.file(f"{stage}.json")
-        return json.loads(file.read_text()) if file.exists() else {}
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
     def is_finished(self, stage: str, origin: str) -> bool:
         """Whether a stage has finished on input with this digest."""
@@ -108,7 +108,7 @@ class Workspace:
     def settings(self) -> dict[str, Any] | None:
         """What the first jobs were given; None before one of them has ended."""
         file = self.folder / "parts.json"
-        return json.loads(file.read_text()).get("settings") if file.exists() else None
+        return json.loads(file.read_text(encoding="utf-8")).get("settings") if file.exists() else None
 
     def cleaned_parts(self) -> tuple[list[Part], list[Part]]:
         """The parts of the corpus and of the held-out texts; raises UserError where some are not cleaned."""
@@ -116,7 +116,7 @@ class Workspace:
         if not file.exists():
             run = self.folder.parent
             raise UserError(f"{run}: nothing to merge; run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
-        counts = json.loads(file.read_text())
+        counts = json.loads(file.read_text(encoding="utf-8"))
         parts = [self.part(number) for number in range(counts["parts"] + counts["held_out"])]
         refuse_unfinished([part for part in parts if not part.facts("clean")])
         return parts[: counts["parts"]], parts[counts["parts"] :]
@@ -125,7 +125,7 @@ class Workspace:
     def choice(self) -> Choice | None:
         """What was chosen among the cleaned parts; None before that, and after a version that recorded other facts."""
         file = self.folder / "chosen.json"
-        facts = json.loads(file.read_text()) if file.exists() else {}
+        facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         return Choice(**facts) if facts.keys() == {each.name for each in fields(Choice)} else None
 
     def save_choice(self, choice: Choice) -> None:

@@ -100,7 +100,7 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
     run, has_several = Path(recipe.output_dir), recipe.required_finetune.seeds > 1
     folder = seed_folder(recipe, seed) if has_several else run / "finetuned"
     if has_several and (folder / FIGURES).exists():
-        kept = json.loads((folder / FIGURES).read_text())
+        kept = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
         if kept["made_from"] == made_from:
             console.say(f"finetune: seed {seed} is finished")
             return kept["figures"]

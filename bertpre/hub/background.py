@@ -104,7 +104,7 @@ class BackgroundPush:
             status = self.process.wait()
         self.process = None
         shutil.rmtree(self.model, ignore_errors=True)
-        lines = self.log.read_text(errors="replace").strip().splitlines() or ["it was stopped"]
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it was stopped"]
         if status:
             console.show(f"push: failed, and the training continues: {lines[-1]} (more in {self.log})")
         else:
@@ -114,7 +114,8 @@ class BackgroundPush:
 def main(model: str, run_dir: str, step: str, parent: str) -> None:
     """Upload the encoder; exits with status 1 and one line where that fails."""
     follow(int(parent))
-    os.nice(NICENESS)
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(NICENESS)
     from bertpre.hub.folder import write_encoder
     from bertpre.hub.upload import Target, upload
     from bertpre.run_directory import load_run

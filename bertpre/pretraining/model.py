@@ -30,6 +30,17 @@ def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPr
     )
 
 
+def untrained_positions(recipe: Recipe) -> str | None:
+    """A warning where fine-tuning reads positions that pretraining leaves as they are drawn."""
+    first, tuned = recipe.untrained_from, recipe.finetune
+    if first is None or tuned is None or not tuned.uses_recipe_model or tuned.max_length <= first:
+        return None
+    return (
+        f"finetune.max_length={tuned.max_length}: no phase of pretraining trains the positions from {first} on; add "
+        f"one, e.g. {{share: 0.1, max_length: {tuned.max_length}}}, or set model.architecture=modern, which has none"
+    )
+
+
 def initial_model(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPreForPreTraining:
     """A model with random weights, or with the weights of `training.init`; dropout is the recipe's.
 

@@ -64,7 +64,7 @@ def paths_in(values: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
 
 def is_split(held_out: str) -> bool:
     """Whether texts to be held out are the split of a dataset, whatever files there are of that name."""
-    return "/" not in held_out and not Path(held_out).suffix
+    return not {"/", "\\"} & set(held_out) and not Path(held_out).suffix
 
 
 def is_found(path: str) -> bool:

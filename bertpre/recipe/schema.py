@@ -536,6 +536,13 @@ class Recipe(Section):
             raise UserError("finetune: the recipe has no such section; name the labelled texts with finetune.path=...")
         return self.finetune
 
+    @property
+    def untrained_from(self) -> int | None:
+        """The first position of `bert` that no phase of pretraining trains, or None where all are trained."""
+        longest = max(phase.max_length for phase in self.training.phases)
+        is_drawn = self.model.architecture == "bert" and self.training.init is None
+        return longest if is_drawn and longest < self.model.max_position_embeddings else None
+
     def check_model(self) -> None:
         """Raise ValueError for a model whose sizes do not fit each other or its use."""
         model, tuned = self.model, self.finetune

@@ -17,7 +17,7 @@ SPLITS = {"train": "training", "validation": "validation"}
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of `metrics.jsonl`, without a line that was cut short or is just being written."""
     file, rows = folder / "metrics.jsonl", []
-    for line in file.read_text().splitlines() if file.exists() else ():
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         with suppress(json.JSONDecodeError):
             rows.append(json.loads(line))
     return rows

@@ -305,6 +305,8 @@ def intended_use(recipe: Recipe, results: dict[str, Any]) -> str:
 def limits(recipe: Recipe, results: dict[str, Any]) -> str:
     """What the models cannot do, and what nobody has measured."""
     encoder = f" The encoder reads at most {recipe.model.max_position_embeddings:,} tokens."
+    if recipe.untrained_from is not None:
+        encoder += f" Its positions from {recipe.untrained_from} on were not trained."
     longest = encoder if not is_classifier(results) else ""
     made_up = " They are synthetic: do not expect it to read real ones well." if is_synthetic(recipe) else ""
     return (

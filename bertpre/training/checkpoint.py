@@ -156,9 +156,9 @@ def write_files(partial: Path, tensors: Tensors, state: dict[str, Any]) -> None:
     for name, values in tensors.items():
         save_file({key: value.contiguous() for key, value in values.items()}, partial / name)
     checksums = {name: file_checksum(partial / name) for name in tensors} | {"state": state_checksum(state)}
-    (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n")
+    (partial / "state.json").write_text(json.dumps({**state, "sha256": checksums}, indent=2) + "\n", encoding="utf-8")
     for name in (*tensors, "state.json"):
-        with (partial / name).open("rb") as stream:
+        with (partial / name).open("r+b") as stream:  # Windows refuses to flush what may only be read
             os.fsync(stream.fileno())
     sync_folder(partial)
 
@@ -200,7 +200,7 @@ def first_of_each(paths: list[Path], seconds: float) -> list[Path]:
     first: dict[int, Path] = {}
     for path in paths:
         try:
-            stretch = int(json.loads((path / "state.json").read_text())["elapsed"] // seconds)
+            stretch = int(json.loads((path / "state.json").read_text(encoding="utf-8"))["elapsed"] // seconds)
         except (OSError, ValueError, KeyError, TypeError):
             continue
         first.setdefault(stretch, path)
@@ -213,7 +213,7 @@ def read_skipped(folder: Path) -> dict[int, list[str]]:
     if not file.exists():
         return {}
     try:
-        return {int(step): documents for step, documents in json.loads(file.read_text()).items()}
+        return {int(step): documents for step, documents in json.loads(file.read_text(encoding="utf-8")).items()}
     except (ValueError, AttributeError):
         raise UserError(f"{file} is damaged; remove it: the steps that it lists are then tried once more") from None
 
@@ -294,7 +294,7 @@ def read_tensors(path: Path, state: dict[str, Any], is_checked: bool) -> Tensors
 def read_state(path: Path) -> dict[str, Any] | None:
     """A checkpoint's state, or None where a file is missing or differs from its checksum."""
     try:
-        state = json.loads((path / "state.json").read_text())
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         checksums = state.pop("sha256")
         names = (*FILES, MEMORY) if MEMORY in checksums else FILES
         found = {name: file_checksum(path / name) for name in names} | {"state": state_checksum(state)}

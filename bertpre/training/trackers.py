@@ -66,7 +66,7 @@ class MetricsLog:
         if not self.active or not self.file.exists():
             return
         kept = []
-        for line in self.file.read_text(errors="replace").splitlines():
+        for line in self.file.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 row = json.loads(line)
                 last = evaluated if row["split"] == "validation" else step
@@ -84,7 +84,7 @@ class MetricsLog:
         if not self.active:
             return
         short = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in metrics.items()}
-        with self.file.open("a") as stream:
+        with self.file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"stage": self.stage, "split": split, "step": step} | short) + "\n")
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
         for tracker in self.trackers:
@@ -216,9 +216,9 @@ class WandbTracker:
 
 def run_id(file: Path) -> str:
     """The run's id on wandb, generated once and kept in the run directory."""
-    if not file.exists() or not file.read_text().strip():
+    if not file.exists() or not file.read_text(encoding="utf-8").strip():
         write_text(file, uuid.uuid4().hex[:8])
-    return file.read_text().strip()
+    return file.read_text(encoding="utf-8").strip()
 
 
 class TensorBoardTracker:

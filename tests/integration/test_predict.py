@@ -72,6 +72,9 @@ def test_bytes_on_standard_input_that_are_not_utf_8_are_refused(
     assert run_here("predict", tiny_modern_run) == 2
     said = capsys.readouterr().err
     assert "standard input cannot be read as text: 'utf-8' codec can't decode byte 0xfc: invalid" in said
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("A fine Ünde.\n".encode()), encoding="cp1252"))
+    assert run_here("predict", tiny_modern_run) == 0  # a program's output is UTF-8 in any locale
+    assert capsys.readouterr().out.endswith("A fine Ünde.\n")
 
 
 def test_a_copy_of_the_classifier_cuts_long_texts_as_the_run_does(

@@ -47,6 +47,19 @@ from bertpre.data.cleaning import ENDS_SENTENCE, clean_text
         ("non\u00a0breaking", "non breaking"),
         ("日本語 と emoji 🎬", "日本語 と emoji 🎬"),
         (" \n\t<br/> ", ""),
+        ("one< br / >two < br > three", "one\ntwo\nthree"),  # as tokenized texts have it
+        (
+            "Use <script> to embed.\n\nA chapter.\n\nClose it with </script>.",
+            "Use to embed.\nA chapter.\nClose it with .",
+        ),
+        (
+            "Put CSS into <style>.\n\nA chapter.\n\n<style>\np {color:red}\n</style>\n\nLast.",
+            "Put CSS into <style>.\nA chapter.\nLast.",
+        ),
+        ("Begin with <!-- and\n\ngo on. <!-- hidden --> Last", "Begin with <!-- and\ngo on. Last"),
+        ("a <script> var x = 1;\n\nvar y;</script> b", "a b"),
+        ("fit([[age, income]]), x[[1]] in [[Rome|it]]", "fit([[age, income]]), x[[1]] in it"),
+        ("We need x < p > 0 and a < tr > b", "We need x < p > 0 and a < tr > b"),
         ("", ""),
         ("List<Object> xs; fn f<S>(s: S); std::list<map> m", "List<Object> xs; fn f<S>(s: S); std::list<map> m"),
         ("a<i>b</i> c<Center>d</Center> e<br>f<p>g", "ab c\nd\ne\nf\ng"),

@@ -299,10 +299,12 @@ def test_only_mistakes_and_a_full_disk_become_one_message(
     for error in (OSError(5, "Input/output error"), ValueError("a bug")):
         with pytest.raises(type(error)):
             guarded(lambda _, error=error: fail(error))
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    with pytest.raises(SystemExit):
-        guarded(lambda _: print("Grüße"))
-    assert capsys.readouterr().err == "error: the output cannot show '\\xfc' in ascii: set PYTHONIOENCODING=utf-8\n"
+    for encoding in ("ascii", "cp1252", "cp932"):  # Python calls cp1252 charmap in its error
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        with pytest.raises(SystemExit):
+            guarded(lambda _: print("\u0105"))
+        shown = f"error: the output cannot show '\\u0105' in {encoding}: set PYTHONIOENCODING=utf-8\n"
+        assert capsys.readouterr().err == shown
 
 
 @pytest.mark.parametrize("arguments", [["pretrain", "x"], ["--quiet", "finetune", "x"], ["show", "x"]])

@@ -24,6 +24,7 @@ from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.sentences import split_sentences
+from bertpre.data.tables import TextFiles, read_document
 from bertpre.errors import UserError
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
@@ -83,7 +84,8 @@ def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> 
     bad = tmp_path / f"b.{ending}"
     whole = gzip.compress(bad.read_bytes())
     bad.write_bytes(bad.read_bytes() + b'{"text": "caf\xe9"}\n')
-    assert f"{bad}: 'utf-8' codec can't decode byte 0xe9" in mistake(tmp_path / f"*.{ending}")
+    said = "1 of the 2 files" if ending == "txt" else f"{bad}: 'utf-8' codec can't decode byte 0xe9"
+    assert said in mistake(tmp_path / f"*.{ending}")
     for name in "ab":
         (tmp_path / f"{name}.{ending}.gz").write_bytes(whole if name == "a" else whole[:-12])
     cut = mistake(tmp_path / f"*.{ending}.gz")
@@ -91,6 +93,28 @@ def test_of_many_files_the_damaged_one_is_named(ending: str, tmp_path: Path) -> 
     for name in "ab":
         (tmp_path / f"{name}.{ending}.bz2").write_bytes(bz2.compress(gzip.decompress(whole)) if name == "a" else b"no")
     assert f"{tmp_path}/b.{ending}.bz2: Invalid data stream" in mistake(tmp_path / f"*.{ending}.bz2")
+
+
+def test_text_files_in_another_encoding_are_counted_before_any_is_read(tmp_path: Path) -> None:
+    for name, content in {"a": "café", "b": "d" * 50 + "\0", "c": "naïve", "d": "über"}.items():
+        encoding = "utf-8" if name in "ab" else "latin-1"
+        (tmp_path / f"{name}.txt").write_bytes(f"{content}\n".encode(encoding))
+    said = mistake(tmp_path / "*.txt")
+    assert (
+        f"2 of the 4 files of {tmp_path}/*.txt are not text in UTF-8 (e.g. {tmp_path}/c.txt, {tmp_path}/d.txt)" in said
+    )
+    assert f"{tmp_path}/c.txt is not text in UTF-8; save as UTF-8" in mistake(tmp_path / "c.txt")
+    for name in "cd":
+        (tmp_path / f"{name}.txt").unlink()
+    assert list(read_documents(str(tmp_path / "*.txt"))) == ["café", "d" * 50 + "\0"]
+
+
+def test_few_books_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertpre.data.tables.BATCH_CHARACTERS", 100)
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("word " * 15)
+    batches = TextFiles(sorted(map(str, tmp_path.iterdir())), read_document).iter(1000)
+    assert [len(batch["text"]) for batch in batches] == [2, 2, 2, 2, 1]
 
 
 @pytest.mark.parametrize(("ending", "compress"), [(".xz", lzma.compress), (".bz2", bz2.compress)])
@@ -250,7 +274,7 @@ def test_a_pattern_must_match_files_of_one_kind(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("Fl\u00e5klypa".encode("latin-1"))
-    assert "can't decode byte 0xe5" in mistake(tmp_path / "latin.txt")
+    assert "latin.txt is not text in UTF-8; save as UTF-8" in mistake(tmp_path / "latin.txt")
 
 
 def test_a_very_long_line_is_one_document(tmp_path: Path) -> None:

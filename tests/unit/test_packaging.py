@@ -68,3 +68,14 @@ def test_what_is_required_and_what_is_imported_are_the_same() -> None:
     names = {"PyYAML": "yaml", "scikit-learn": "sklearn"}
     imported = set().union(*(at_any_time for _, at_any_time in IMPORTS)) - sys.stdlib_module_names - {"bertpre"}
     assert imported - optional == {names.get(name, name) for name in required}
+
+
+def test_no_text_file_is_read_or_written_in_the_code_page_of_the_system() -> None:
+    without = []
+    for file in (ROOT / "bertpre").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                names = {keyword.arg for keyword in node.keywords}
+                if node.func.attr in ("read_text", "write_text") and "encoding" not in names:
+                    without.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert without == []

@@ -1,7 +1,9 @@
 """Segment pairs: probabilities, edge cases, and a form that does not reveal the label."""
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +58,25 @@ def test_a_document_of_one_sentence_gets_a_random_next_and_no_label() -> None:
     assert (planned[:, 0] != planned[:, 2]).all()
 
 
+@pytest.mark.parametrize("make_plan", [plan_pairs, plan_swaps])
+def test_sentences_longer_than_a_row_are_read_and_where_they_are_cut_is_no_label(make_plan: Callable[..., Any]) -> None:
+    documents = [[700, *[20, 30, 25, 40] * 6, 900, *[35, 15, 20] * 6]] * 20  # a transcript with few full stops
+    sentences, firsts = offsets(documents)
+    planned = make_plan(sentences, firsts, 128, random.Random(0), short_seq_prob=0.0)
+    was_read = np.zeros(sentences[-1], dtype=bool)
+    for a, a_end, b, b_end, _ in planned.tolist():
+        was_read[a:a_end] = was_read[b:b_end] = True
+    assert was_read.mean() > 0.9
+    lengths = planned[:, [1, 3]] - planned[:, [0, 2]]
+    assert lengths.sum(1).max() <= 125
+    has_label = planned[:, IS_RANDOM_NEXT] != IGNORE_INDEX
+    assert 0.2 < has_label.mean() < 0.8
+    # A labelled segment B, which may be cut from its front, is never a later piece of a long sentence.
+    within = {start + 63 * piece for start in sentences[:-1][np.diff(sentences) > 125] for piece in range(1, 15)}
+    places = [2] if make_plan is plan_pairs else [0, 2]
+    assert not within & set(planned[has_label][:, places].ravel().tolist())
+
+
 def test_only_the_last_sentence_of_a_document_has_no_label() -> None:
     planned = plan([[20] * 4] * 40, 128, short_seq_prob=0.5)
     is_last = planned[:, 0] % 80 == 60
@@ -67,8 +88,10 @@ def test_a_single_sentence_is_segment_a_of_a_sop_example_without_segment_b() -> 
     planned = plan_swaps(*offsets([[7], [100], [5, 5]] * 10), 64, random.Random(0))
     alone = planned[planned[:, IS_RANDOM_NEXT] == IGNORE_INDEX]
     lengths, ends = planned[:, 1] - planned[:, 0], planned[:, 3] - planned[:, 2]
-    assert sorted(zip(lengths.tolist(), ends.tolist(), strict=True)) == [(5, 5)] * 10 + [(7, 0)] * 10 + [(61, 0)] * 10
-    assert len(alone) == 20
+    pieces = [(31, 7), (31, 30)]  # of the sentence that is longer than a row
+    found = sorted(zip(lengths.tolist(), ends.tolist(), strict=True))
+    assert found == sorted([(5, 5), (7, 0), *pieces] * 10)
+    assert len(alone) == 30
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (0.9, 0.9)])
@@ -183,7 +206,7 @@ def test_the_form_of_a_pair_does_not_predict_its_label(kind: str, tolerance: flo
 
 def test_the_shorter_segment_of_a_truncated_pair_has_either_label() -> None:
     # Of two segments that are both too long, A keeps one token more. It must not be the one that came first.
-    planned = plan_swaps(*offsets([[90, 90]] * 400), 64, random.Random(0))
+    planned = plan_swaps(*offsets([[61, 61]] * 400), 64, random.Random(0))
     assert set((planned[:, 1] - planned[:, 0]).tolist()) == {31}
     assert 0.4 < labels_of(planned).mean() < 0.6
 

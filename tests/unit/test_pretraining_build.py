@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bertpre.pretraining.build import checkpoints, is_short
+from bertpre.pretraining.model import untrained_positions
 from bertpre.recipe import load_recipe
 
 
@@ -68,3 +69,14 @@ def test_what_is_asked_for_and_other_machines_are_compiled_as_before() -> None:
 
 def test_checkpoints_are_at_most_half_an_hour_apart(tmp_path: Path) -> None:
     assert checkpoints(load_recipe("wikipedia-base"), tmp_path).every_seconds == 1800
+
+
+def test_positions_that_no_phase_trains_are_a_warning_where_they_are_read() -> None:
+    short = "training.phases=[{share: 1.0, max_length: 128}]"
+    warning = untrained_positions(load_recipe("imdb-base", [short]))
+    assert warning is not None and warning.startswith("finetune.max_length=512: no phase of pretraining trains the")
+    for overrides in ([], [short, "finetune.max_length=128"], [short, "finetune=null"]):
+        assert untrained_positions(load_recipe("imdb-base", overrides)) is None
+    assert untrained_positions(load_recipe("own-text")) is None  # rotary positions have no weights
+    continued = load_recipe("imdb-base", [short, "training.init=google-bert/bert-base-uncased"])
+    assert continued.untrained_from is None and load_recipe("glue").untrained_from == 128

@@ -268,6 +268,28 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [file.name for file in folder.iterdir()] == ["new"] and not partial.exists()
 
 
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "old").touch()
+    rename = Path.rename
+
+    def fail(path: Path, target: Path) -> Path:  # as Windows does where a file in it is open
+        if path.name == "model.partial":
+            raise PermissionError
+        return rename(path, target)
+
+    with monkeypatch.context() as patched, pytest.raises(PermissionError):
+        patched.setattr(Path, "rename", fail)
+        with replaced_folder(folder) as written:
+            written.mkdir()
+    assert [file.name for file in folder.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [folder]
+    folder.rename(tmp_path / ".model.replaced")  # the process was killed between the two
+    with pytest.raises(ZeroDivisionError), replaced_folder(folder):
+        1 / 0  # noqa: B018
+    assert [file.name for file in folder.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [folder]
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_new_folder_appears_as_a_whole_and_nothing_else_is_touched(exists: bool, tmp_path: Path) -> None:
     folder, own = tmp_path / "thesis", tmp_path / "thesis.partial"

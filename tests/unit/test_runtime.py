@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from transformers.utils import logging
@@ -220,6 +220,15 @@ def test_the_settings_of_the_process_are_put_back() -> None:
         assert after == (False, logging.WARNING, True)
         assert torch.equal(torch.get_rng_state(), drawn)
         assert is_compiled()
+
+
+def test_a_trainer_on_apples_gpu_leaves_no_device() -> None:
+    with callers_settings_kept():
+        PartialState()
+        PartialState._shared_state["device"] = torch.device("mps")
+        with callers_settings_kept():
+            assert start_accelerator().device.type == "cpu"
+        assert PartialState().device.type == "mps"
 
 
 @pytest.mark.parametrize(
