@@ -132,9 +132,6 @@ def read_texts(
             yield from (words for words, _ in read_tagged(file, needs_tags=False))
         return
     if file is None or not is_table(file):
-        if file is not None and Path(file).is_file() and (advice := advised_unit([file])):
-            sign = f"--file {file}: each line is read as a text, but {advice[1]}"
-            print(f"{sign}; give one text a line, or a CSV or JSON file", file=sys.stderr)
         yield from read_lines(file)
         return
     if not Path(file).exists():
@@ -169,6 +166,9 @@ def read_lines(file: str | None) -> Iterator[str]:
                 raise UserError(f"{place} is an archive or an Excel file; save it as CSV or text")
             if is_utf16(file):
                 raise UserError(f"{place} is in UTF-16 or UTF-32; save it as UTF-8")
+            if advice := advised_unit([file]):
+                remedy = "give one text a line, or a CSV or JSON file"
+                print(f"{place}: each line is read as a text, but {advice[1]}; {remedy}", file=sys.stderr)
         if file is None and isinstance(sys.stdin, io.TextIOWrapper):
             # Text that a program writes is UTF-8 whatever the locale; in C.UTF-8 Python lets other bytes pass.
             sys.stdin.reconfigure(encoding=None if sys.stdin.isatty() else "utf-8", errors="strict")

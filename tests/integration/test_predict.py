@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import textwrap
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -126,6 +127,10 @@ def test_rows_without_text_are_left_out_and_counted(
     assert said.err == (
         f"warning: --file {tmp_path}/more.csv: rows without text were left out: 2 (the first is row 2)\n"
     )
+    paragraph = textwrap.fill("The film goes on and on, and nobody of us could say what it was about. " * 12, 60)
+    (tmp_path / "wrapped.txt").write_text("\n\n".join([paragraph] * 3))
+    assert run_here("predict", tiny_modern_run, "--file", tmp_path / "wrapped.txt") == 0
+    assert "each line is read as a text, but lines are wrapped at a fixed width; give" in capsys.readouterr().err
     with gzip.open(tmp_path / "more.txt.gz", "wt") as stream:
         stream.write("A fine film.\n\n<br />\nA dull one.\n")
     assert run_here("predict", tiny_modern_run, "--file", tmp_path / "more.txt.gz", "--json") == 0
