@@ -51,14 +51,9 @@ def predict(
     texts that are cut are counted in warnings; `as_json` gives each row's number. Raises UserError if
     there is no such model, or no text.
     """
-    if texts and file is not None:
-        raise UserError(f"--file {file}: give texts as arguments or a file, not both")
-    columns = {"text_column": text_column, "text_pair_column": text_pair_column}
-    if (named := [key for key, name in columns.items() if name]) and (file is None or not is_table(file)):
-        option = "--" + named[0].replace("_", "-")
-        raise UserError(f"{option}: give it with --file FILE, where FILE is CSV, TSV, JSON lines or Parquet")
-    if files := [text for text in texts or () if os.path.isfile(text)]:
-        raise UserError(f"TEXT {files[0]!r} is a file; give its texts with --file {shlex.quote(files[0])}")
+    given_columns = {"text_column": text_column, "text_pair_column": text_pair_column}
+    columns = {key: name for key, name in given_columns.items() if name}
+    refuse_arguments(texts, file, columns)
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:
         print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
@@ -66,7 +61,7 @@ def predict(
     classifier, settings = load_any_classifier(model)
     if text_pair_column and settings.text_pair_column is None and classifier.knows_pairs:
         raise UserError("--text-pair-column: this classifier reads single texts; leave it out")
-    settings = settings.model_copy(update={key: name for key, name in columns.items() if name})
+    settings = settings.model_copy(update=columns)
     classifier.model.to(own_device())
     task = classifier.task
     empty_rows: list[int] = []
@@ -97,12 +92,27 @@ def predict(
         read = f"{classifier.max_length} tokens of each (truncation: {classifier.truncation})"
         print(f"warning: {num_cut:,} of {num_read:,} texts are longer; the classifier reads {read}", file=sys.stderr)
     if empty_rows:
-        place, what = ("standard input", "line") if file is None else (f"--file {file}", "row")
-        print(
-            f"warning: {place}: {what}s without text were left out: {len(empty_rows)} (the first is {what} "
-            f"{empty_rows[0]})",
-            file=sys.stderr,
-        )
+        mention_empty(empty_rows, file)
+
+
+def refuse_arguments(texts: list[str], file: str | None, columns: dict[str, str]) -> None:
+    """Raise UserError for texts and a file together, for columns without a table, and for a file given as a text."""
+    if texts and file is not None:
+        raise UserError(f"--file {file}: give texts as arguments or a file, not both")
+    if columns and (file is None or not is_table(file)):
+        option = "--" + next(iter(columns)).replace("_", "-")
+        raise UserError(f"{option}: give it with --file FILE, where FILE is CSV, TSV, JSON lines or Parquet")
+    if files := [text for text in texts or () if os.path.isfile(text)]:
+        raise UserError(f"TEXT {files[0]!r} is a file; give its texts with --file {shlex.quote(files[0])}")
+
+
+def mention_empty(rows: list[int], file: str | None) -> None:
+    """Warn of rows without text, by their numbers from 1."""
+    place, what = ("standard input", "line") if file is None else (f"--file {file}", "row")
+    print(
+        f"warning: {place}: {what}s without text were left out: {len(rows)} (the first is {what} {rows[0]})",
+        file=sys.stderr,
+    )
 
 
 def without_empty(
