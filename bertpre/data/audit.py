@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FROM_MANIFEST = (
     "documents", "sentences", "tokens", "vocab_size", "repeated_line_share", "dropped",
 )  # fmt: skip
+NOT_IN_ALL_MANIFESTS = (
+    "unknown_words", "tokenizer_notes", "removed_share", "mostly_removed", "mostly_removed_example",
+)  # fmt: skip
 AUDITED_SHARDS = 32  # of a large store, at most
 PLANNED_TOKENS = 1 << 23  # pairs are planned from shards of about so many tokens
 QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest": 1.0}
@@ -39,7 +42,7 @@ def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_opti
     plan = dataset.plan(0)[0]
     share = sum(len(shard.tokens) for shard in planned) / sizes.sum()
     metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) / share)}
-    metrics |= {key: manifest[key] for key in ("unknown_words", "tokenizer_notes") if key in manifest}
+    metrics |= {key: manifest[key] for key in NOT_IN_ALL_MANIFESTS if key in manifest}
     metrics |= audit_pairs(plan, dataset.plan(1)[0], planned) if kind != "none" else {}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
 
@@ -164,6 +167,8 @@ def audit_lines(metrics: dict[str, Any]) -> Iterator[str]:
         f"about {metrics['pairs']:,} examples per epoch"
     )
     yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in metrics["dropped"].items()) or "none")
+    if "removed_share" in metrics:
+        yield f"cleaning removed {metrics['removed_share']:.1%} of the characters"
     for name in ("tokens_in_document", "tokens_in_sentence"):
         listed = ", ".join(f"{quantile} {value:,}" for quantile, value in metrics[name].items())
         yield f"{name.replace('_', ' ')}: {listed}; histogram (1, 2-3, 4-7, ...): {bars(metrics['histograms'][name])}"
@@ -198,6 +203,12 @@ def warnings(metrics: dict[str, Any]) -> Iterator[str]:
         )
         if max(map(len, words), default=0) > STOCK_WORD:
             yield "very long words are unknown: put spaces between words"
+    if mostly_removed := metrics.get("mostly_removed"):
+        example = metrics["mostly_removed_example"]
+        yield (
+            f"{mostly_removed:,} documents lost more than half of their characters in cleaning, which removes markup, "
+            f"e.g. the one that begins {example!r}"
+        )
     if metrics["repeated_line_share"] > 0.3:
         yield f"{metrics['repeated_line_share']:.0%} of the lines repeat others: the model will learn boilerplate"
     if metrics.get("unlabelled_pair_share", 0.0) > 0.5:

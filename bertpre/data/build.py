@@ -230,6 +230,7 @@ class StoreBuilder:
             "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
             "dropped": dict(dropped),
         }
+        totals |= what_cleaning_removed([part.facts("clean")["cleaning"] for part in parts])
         finish_store(workspace.folder, self.store, entries, counts, totals)
 
     def run(self, function: Callable[..., None], calls: Iterator[tuple[Any, ...]], total: int = 0) -> None:
@@ -389,6 +390,16 @@ def some_texts(parts: list[Part]) -> list[str]:
 def reasons(dropped: Mapping[str, int], of_them: str = "") -> str:
     """Why documents were dropped, and how many, as the end of a message."""
     return "".join(f", {count:,}{of_them} dropped as {why}" for why, count in dropped.items() if count)
+
+
+def what_cleaning_removed(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same facts as of each part, of all parts together; the example is the first one."""
+    characters, removed, mostly = (sum(part[key] for part in parts) for key in ("characters", "removed", "lost_most"))
+    return {
+        "removed_share": removed / characters,
+        "mostly_removed": mostly,
+        "mostly_removed_example": next((part["example"] for part in parts if part["example"]), ""),
+    }
 
 
 def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:

@@ -4,6 +4,7 @@ So workers can process the parts in any order, on any machine, and write the sam
 """
 
 import hashlib
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bertpre.data.cleaning import clean_text
+from bertpre.data.cleaning import ENTITY, clean_text
 from bertpre.data.duplicates import minhashes, text_digests
 from bertpre.data.encoder import Encoder
 from bertpre.data.randomness import uniform
@@ -25,6 +27,9 @@ from bertpre.data.workspace import SEPARATOR, Part
 PART_CHARACTERS = 1 << 24
 SPLIT_KEY = 0x5EED  # keeps the draw of the validation documents independent of the masks' random numbers
 MIX_KEY = 0x4D49  # the same for the draw of documents by weight
+SPACES = " \n\t\r\xa0\u3000"  # white space that texts have
+EXAMPLE_CHARACTERS = 80  # of a text that cleaning removed most of
+CLEANING = 2  # raised where the cleaned texts or the facts of a part change, so that older parts are cleaned again
 LINE_SAMPLE = 16  # one sentence in 16, chosen by its checksum, is checked for repeats
 
 
@@ -69,7 +74,9 @@ def cut_into_parts(texts: Iterable[str], characters: int = PART_CHARACTERS) -> I
 
 def clean_part(part: Part, texts: list[str], options: CleanOptions) -> None:
     """Clean a part's documents and write them with their digests; does nothing where that is done."""
-    origin = hashlib.blake2b(SEPARATOR.join([str(options), *texts]).encode("utf-8", "surrogatepass")).hexdigest()
+    origin = hashlib.blake2b(
+        SEPARATOR.join([f"{CLEANING} {options}", *texts]).encode("utf-8", "surrogatepass")
+    ).hexdigest()
     if part.is_finished("clean", origin):
         return
     part.begin("clean")
@@ -88,7 +95,25 @@ def clean_part(part: Part, texts: list[str], options: CleanOptions) -> None:
         "too short": len(cleaned) - len(long_enough) - empty,
         "weight": len(long_enough) - len(drawn),
     }
-    part.finish("clean", origin, {"repeats": max(1, int(options.weight)), "dropped": dict(+Counter(dropped))})
+    facts = {"repeats": max(1, int(options.weight)), "dropped": dict(+Counter(dropped))}
+    part.finish("clean", origin, facts | {"cleaning": what_was_removed(texts, cleaned)})
+
+
+def what_was_removed(texts: list[str], cleaned: list[str]) -> dict[str, Any]:
+    """How many characters of some texts cleaning removed, and how many texts lost most of theirs, with an example.
+
+    White space does not count, and an entity such as `&auml;` or a letter with its combining accent is one character.
+    """
+    written = (unicodedata.normalize("NFC", ENTITY.sub("&", text) if "&" in text else text) for text in texts)
+    sizes, left = (np.array([len(text) - sum(map(text.count, SPACES)) for text in each]) for each in (written, cleaned))
+    lost_most = np.flatnonzero(2 * left < sizes)
+    largest = texts[lost_most[np.argmax((sizes - left)[lost_most])]] if len(lost_most) else ""
+    return {
+        "characters": int(sizes.sum()),
+        "removed": int((sizes - left).sum()),
+        "lost_most": len(lost_most),
+        "example": " ".join(largest[:1000].split())[:EXAMPLE_CHARACTERS],
+    }
 
 
 def encoding_origin(part: Part, options: EncodeOptions) -> str:

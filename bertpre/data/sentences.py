@@ -34,9 +34,13 @@ TITLE = (  # abbreviations before a name or a number
 DOTTED = (  # "J.K. Rowling", or "in the U.S. The"; "z. B. Hunde", "u. a. Berlin" in German
     r"Ph\.D|(?:[A-Z]\.)+[A-Z]|[ap]\.m|Inc|Ltd|Co|(?:[a-z]\. )+[A-Za-z]|(?:[a-z]\.)+[A-Z]"
 )
-NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:(?P<dotted>{DOTTED})|{TITLE})$")
+COURT = (  # "Fed. R. Civ. P. 12(b)", "9 F. Supp. 2d 1 (9th Cir. 2003)"; small, some are words: the pub
+    r"Fed|Civ|Crim|Evid|App|Supp|Cir|Ct|Cl|Dist|Stat|Pub|Reg|Ed|Corp|Cal|Mass|Tex|Fla|Const"
+)
+NAME_FOLLOWS = re.compile(rf"(?:^|[\s(\"'])(?:(?P<dotted>{DOTTED}|{COURT})|{TITLE}|Dkt|Ex)$")
 LOWER_FOLLOWS = re.compile(
-    rf"(?:^|[\s(\"'])(?:{TITLE}|{DOTTED}|etc|no|feat|ft|dept|ca|min|max|al|lbs?|oz|pts|Ave|Rd)$|\.$", re.IGNORECASE
+    rf"(?:^|[\s(\"'])(?:{TITLE}|{DOTTED}|etc|no|feat|ft|dept|ca|min|max|al|lbs?|oz|pts|Ave|Rd|ibid|op|(?-i:Id|Br))$|\.$",
+    re.IGNORECASE,
 )
 STARTER = re.compile(  # words that begin sentences, and hardly ever names
     r"(?:The|This|That|These|Those|There|It|He|She|They|We|I|You|His|Her|Its|Their|My|Our|In|On|At|A|An|And|But|As|By|For"

@@ -27,7 +27,7 @@ WITHOUT = {  # results that these leave out
     "encoder": ("finetune", "evaluate", "baseline", "baseline_of", "curve"), "classifier": ("pretrain",),
 }  # fmt: skip
 # Results that quote the corpus or the labelled texts, which may be private, or a path, which the recipe has without it.
-PRIVATE = ("fillings", "mistakes", "unknown_words", "init")
+PRIVATE = ("fillings", "mistakes", "unknown_words", "mostly_removed_example", "init")
 KNOWN = ("pretrained", "random")  # values of `init` that are no path
 
 

@@ -37,6 +37,8 @@ def audit_rows(prepared: dict[str, Any]) -> list[tuple[str, str]]:
     if "dropped" in prepared:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in prepared["dropped"].items())
         rows.append(("Dropped documents", dropped or "none"))
+    if "removed_share" in prepared:
+        rows.append(("Removed by cleaning", f"{prepared['removed_share']:.1%} of the characters"))
     if "vocab_size" in prepared:
         rows.append(("Vocabulary", f"{prepared['vocab_size']:,} tokens"))
     if "unknown_share" in prepared:

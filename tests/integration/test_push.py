@@ -84,7 +84,7 @@ def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
 def test_results_are_pushed_without_texts_and_paths() -> None:
     per_class = {"init": {"f1": 0.5}, "mistakes": {"f1": 0.7}}  # names of classes
     evaluated = {"accuracy": 0.9, "mistakes": [{"text": "secret"}], "per_class": per_class}
-    prepared = {"tokens": 7, "unknown_words": {"secret": 3}}
+    prepared = {"tokens": 7, "unknown_words": {"secret": 3}, "mostly_removed_example": "secret"}
     results = {"prepare": prepared, "finetune": {"init": "/home/secret/run", "seed": 0}, "evaluate": evaluated}
     results |= {"curve": [{"init": "/home/secret/run", "fraction": 1.0}, {"init": "random", "fraction": 1.0}]}
     expected = {"prepare": {"tokens": 7}, "finetune": {"seed": 0}, "evaluate": {"accuracy": 0.9}}

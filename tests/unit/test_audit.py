@@ -94,6 +94,11 @@ def test_warnings_name_keys_of_the_recipe() -> None:
     worse["unlabelled_pair_share"] = 0.6
     found = [line for line in audit_lines(metrics | worse) if line.startswith("warning: ")]
     assert len(found) == 4
+    assert "cleaning removed" not in "".join(audit_lines(metrics))  # as of a store of an earlier version
+    removed = {"removed_share": 0.0625, "mostly_removed": 2, "mostly_removed_example": "<ref>a"}
+    found_removed = list(audit_lines(metrics | removed))
+    assert found_removed[2] == "cleaning removed 6.2% of the characters"
+    assert found_removed[-1].startswith("warning: 2 documents lost") and found_removed[-1].endswith("'<ref>a'")
     assert "set corpus.text_unit if" in found[2] and "set pairs.kind=none" in found[2]
     odd = {"unknown_share": 0.002, "unknown_words": {"☃": 7, "x" * 101: 1}, "tokenizer_notes": ["warning: strips"]}
     found = [line for line in audit_lines(metrics | odd) if line.startswith("warning: ")]

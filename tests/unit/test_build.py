@@ -216,6 +216,22 @@ def test_joining_small_shards_loses_none(documents: list[int]) -> None:
     assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
 
 
+def test_what_cleaning_removed_is_in_the_manifest(tmp_path: Path) -> None:
+    def manifest(name: str, texts: list[str]) -> dict:
+        run = builder(tmp_path / name, [write_texts(tmp_path / f"{name}.jsonl", texts)])
+        run.build()
+        return read_store_manifest(run.store)
+
+    plain = [f"{text}\n\n\xa0 &auml; a\u0308 {number}" for number, text in enumerate(TEXTS)]
+    kept = manifest("plain", plain)
+    assert (kept["removed_share"], kept["mostly_removed"], kept["mostly_removed_example"]) == (0, 0, "")
+    hidden, nothing = f"Some <!--{'x' * 99}-->", f"<br> {'<p>' * 99}"  # 106 and 301 characters are removed
+    found = manifest("markup", [*plain, hidden, nothing])
+    characters = sum(len("".join(text.replace("&auml; a\u0308", "&&").split())) for text in [*plain, hidden, nothing])
+    assert found["removed_share"] == 407 / characters and found["mostly_removed"] == 2
+    assert found["mostly_removed_example"] == nothing[:80]
+
+
 def test_what_a_user_should_know_about_the_tokenizer_is_in_the_manifest(tmp_path: Path) -> None:
     marked = [f"{text} कुत्ता {chr(0x4E00 + number)}" for number, text in enumerate(TEXTS)]
     two_scripts = write_texts(tmp_path / "a.jsonl", [f"{text} абвгдежзиклмнопрст" for text in TEXTS])
