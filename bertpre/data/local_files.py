@@ -1,6 +1,7 @@
 """Local files and folders: which of them are read, and as what."""
 
 import glob
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -78,12 +79,15 @@ def load_files(files: list[str], path: str, text_unit: str, key: str) -> Columns
 def load_folder(
     folder: Path, name: str | None, split: str, text_unit: str, key: str
 ) -> "Dataset | IterableDataset | Columns":
-    """One split of a folder: as `datasets` reads it, or by content where it knows no file's ending."""
-    from datasets import load_dataset
+    """One split of a folder: as `datasets` reads it or saved it, or by content where it knows no file's ending."""
+    from datasets import load_dataset, load_from_disk
 
     found, declared, by_content = files_by_split(folder, name)
-    if by_content and split not in found:
+    saved = saved_splits(folder)
+    if (by_content or saved) and split not in found:
         raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
+    if saved:
+        return load_from_disk(str(saved[split])).with_format(None)
     refuse_unread(folder, found, key, by_content)
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if declared and endings and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
@@ -101,6 +105,8 @@ def files_by_split(folder: Path, name: str | None) -> "tuple[dict[str, list[str]
     from datasets import load_dataset_builder
     from datasets.data_files import DataFilesDict, get_data_patterns
 
+    if saved := saved_splits(folder):
+        return {each: sorted(map(str, place.glob("*.arrow"))) for each, place in saved.items()}, None, False
     place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
     found: Mapping[Any, Any] = {}
     declared = None
@@ -113,6 +119,16 @@ def files_by_split(folder: Path, name: str | None) -> "tuple[dict[str, list[str]
     if by_content:
         found = DataFilesDict.from_patterns(get_data_patterns(place), place)
     return {str(split): list(files) for split, files in found.items()}, declared, by_content
+
+
+def saved_splits(folder: Path) -> dict[str, Path]:
+    """The folder of each split, where `save_to_disk` of `datasets` wrote this one; otherwise none."""
+    splits, state = folder / "dataset_dict.json", folder / "state.json"
+    if splits.is_file():
+        return {split: folder / split for split in json.loads(splits.read_text(encoding="utf-8"))["splits"]}
+    if state.is_file() and (folder / "dataset_info.json").is_file():
+        return {json.loads(state.read_text(encoding="utf-8")).get("_split") or "train": folder}
+    return {}
 
 
 def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
@@ -235,6 +251,8 @@ def kind_of(file: str, key: str) -> str:
         if content == BINARY and not is_utf8(read_head(file)):
             return BINARY
         return content if content in (WIKI, EMPTY) else ".txt"  # with a zero byte here and there, too
+    if known == ".arrow":
+        raise UserError(f"{path_key(key)}: {file} is an Arrow file; give the folder that it is in")
     if known in (".xlsx", ".xls", ".ods"):
         raise UserError(f"{path_key(key)}: {file} is a spreadsheet; save it as CSV")
     if content == BINARY:

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from bertpre.data import sample
 from bertpre.data.cleaning import clean_text
@@ -395,6 +396,23 @@ def test_a_readme_below_the_top_is_a_file_like_others(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     assert "1 of the 2 files in" in mistake(tmp_path)
     assert list(read_documents(f"{tmp_path}/**/*.md")) == ["README.md", "a/README.md", "a/notes.md"]
+
+
+def test_what_datasets_saved_to_disk_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+    rows = Dataset.from_dict({"text": [f"Text {number}." for number in range(9)], "label": [0, 1, 0] * 3}, features)
+    rows.with_format("numpy", columns=["label"]).save_to_disk(tmp_path / "one")  # a format that hides the texts
+    DatasetDict({"train": rows, "test": rows.select([2, 0])}).save_to_disk(tmp_path / "two")
+    assert list(read_documents(str(tmp_path / "one"))) == rows["text"][:]
+    assert list(read_documents(str(tmp_path / "two"), split="test+train")) == ["Text 2.", "Text 0.", *rows["text"]]
+    assert open_table(str(tmp_path / "two"), None, "test", "finetune").class_names("label") == ["bad", "good"]
+    mention_unread_splits([TextSource(str(tmp_path / "two"))])
+    assert "not read: test." in caplog.text
+    with pytest.raises(UserError, match=r"two has no split 'dev'; it has train, test"):
+        list(read_documents(str(tmp_path / "two"), split="dev"))
+    (file,) = (tmp_path / "one").glob("*.arrow")
+    with pytest.raises(UserError, match="is an Arrow file; give the folder that it is in"):
+        list(read_documents(str(file)))
 
 
 def test_a_link_to_a_folder_is_followed_by_patterns_only(tmp_path: Path) -> None:
