@@ -3,10 +3,10 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bertpre.console import log_once
 from bertpre.data.compressed import file_named, open_file
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Features
 
+Row = TypeVar("Row", str, dict[str, Any])
 READ_BYTES = 1 << 20
 BATCH_CHARACTERS = 1 << 20  # of texts, in memory at a time
 # A comment before a sentence, as in CoNLL-U and MultiCoNER; # alone and #id may be words.
@@ -74,7 +75,9 @@ class ParquetFiles:
                 if missing := set(self.columns or ()).difference(file.schema_arrow.names):
                     raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
                 for group in range(file.num_row_groups):
-                    for batch in file.iter_batches(batch_size, row_groups=[group], columns=self.columns):
+                    size = file.metadata.row_group(group)  # of books, a few rows are much text
+                    rows = max(1, BATCH_CHARACTERS * size.num_rows // max(1, size.total_byte_size))
+                    for batch in file.iter_batches(min(batch_size, rows), row_groups=[group], columns=self.columns):
                         yield batch.to_pydict()
 
 
@@ -101,14 +104,20 @@ class JsonFiles:
     @property
     def column_names(self) -> list[str]:
         """The keys of the first thousand rows; none if there is no row."""
-        return list(next(self.iter(batch_size=1000), ()))
+        return self.columns or list(dict.fromkeys(key for row in islice(self.rows(), 1000) for key in row))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of all files, with all columns."""
+        for name in self.files:
+            with file_named(name):
+                yield from read_json(name)
 
     def select_columns(self, columns: list[str]) -> "JsonFiles":
         """The same files with only these columns."""
         return replace(self, columns=columns)
 
     def iter(self, batch_size: int) -> Iterator[dict[str, list[Any]]]:
-        """Batches of rows, column by column.
+        """Batches of rows, column by column, of few where their texts are books.
 
         Raises ValueError, which names the file, for anything but objects, and where none has one of the columns. A line
         says how many rows lack one that others have.
@@ -116,7 +125,7 @@ class JsonFiles:
         for name in self.files:
             rows, count, found = read_json(name), 0, Counter[str]()
             with file_named(name):
-                while batch := list(islice(rows, batch_size)):
+                for batch in batches(rows, batch_size):
                     count += len(batch)
                     keys = Counter(key for row in batch for key in row)
                     found += keys
@@ -177,21 +186,27 @@ class TextFiles:
 
         Raises ValueError, which names the file, where one is damaged or not UTF-8.
         """
-        batch, characters = list[str](), 0
-        for text in self.texts():
-            batch.append(text)
-            characters += len(text)
-            if len(batch) == batch_size or characters > BATCH_CHARACTERS:
-                yield {"text": batch}
-                batch, characters = [], 0
-        if batch:
-            yield {"text": batch}
+        return ({"text": batch} for batch in batches(self.texts(), batch_size))
 
     def texts(self) -> Iterator[str]:
         """The texts of all files, one after the other."""
         for name in self.files:
             with file_named(name):
                 yield from self.read(name)
+
+
+def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+    """Lists of at most so many texts, or rows with texts, and of few where these are long."""
+    batch, characters = list[Row](), 0
+    for row in rows:
+        batch.append(row)
+        texts = row.values() if isinstance(row, dict) else (row,)
+        characters += sum(len(text) for text in texts if isinstance(text, str))
+        if len(batch) == most or characters > BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
 from bertpre.data.local_files import KNOWN_ENDINGS
 from bertpre.data.sentences import split_sentences
-from bertpre.data.tables import TextFiles, read_document
+from bertpre.data.tables import JsonFiles, ParquetFiles, TextFiles, read_document
 from bertpre.errors import UserError
 
 TABLE = pd.DataFrame({"text": ["A first text.", 'Second, "quoted"', "日本語\tand a tab"], "label": [1, 0, 1]})
@@ -112,10 +112,18 @@ def test_text_files_in_another_encoding_are_counted_before_any_is_read(tmp_path:
 
 def test_few_books_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertpre.data.tables.BATCH_CHARACTERS", 100)
-    for number in range(9):
-        (tmp_path / f"{number}.txt").write_text("word " * 15)
-    batches = TextFiles(sorted(map(str, tmp_path.iterdir())), read_document).iter(1000)
-    assert [len(batch["text"]) for batch in batches] == [2, 2, 2, 2, 1]
+    rows = [{"text": "word " * 15, "number": number} for number in range(9)]
+    for row in rows:
+        (tmp_path / f"{row['number']}.txt").write_text(row["text"])
+    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.table({"text": [f"{number}" * 75 for number in range(9)]}), tmp_path / "rows.parquet")
+    texts = TextFiles(sorted(map(str, tmp_path.glob("*.txt"))), read_document)
+    lines = JsonFiles([str(tmp_path / "lines.jsonl")], ["text"])
+    for table in (texts, lines):
+        assert [len(batch["text"]) for batch in table.iter(1000)] == [2, 2, 2, 2, 1]
+    assert lines.column_names == ["text"] and JsonFiles(lines.files).column_names == ["text", "number"]
+    of_parquet = [len(batch["text"]) for batch in ParquetFiles([str(tmp_path / "rows.parquet")]).iter(1000)]
+    assert sum(of_parquet) == 9 and max(of_parquet) <= 2
 
 
 @pytest.mark.parametrize(("ending", "compress"), [(".xz", lzma.compress), (".bz2", bz2.compress)])
