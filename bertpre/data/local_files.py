@@ -2,6 +2,7 @@
 
 import glob
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -107,6 +108,8 @@ def files_by_split(folder: Path, name: str | None) -> "tuple[dict[str, list[str]
 
     if saved := saved_splits(folder):
         return {each: sorted(map(str, place.glob("*.arrow"))) for each, place in saved.items()}, None, False
+    if name is None and (files := files_of_no_split(folder.resolve())):
+        return {"train": files}, None, False
     place = str(folder.resolve())  # `datasets` takes a name from the end of the path, which . has not
     found: Mapping[Any, Any] = {}
     declared = None
@@ -119,6 +122,27 @@ def files_by_split(folder: Path, name: str | None) -> "tuple[dict[str, list[str]
     if by_content:
         found = DataFilesDict.from_patterns(get_data_patterns(place), place)
     return {str(split): list(files) for split, files in found.items()}, declared, by_content
+
+
+def files_of_no_split(folder: Path) -> list[str]:
+    """All files of a folder, where they have one known ending and no name makes a split; otherwise none.
+
+    `datasets` finds the same, but searches the folder for one pattern after the other: half a minute for 20,000 files.
+    """
+    from datasets.data_files import NON_WORDS_CHARS, SPLIT_KEYWORDS
+
+    words = "|".join(word for words in SPLIT_KEYWORDS.values() for word in words)
+    makes_split = re.compile(rf"(?:^|[{NON_WORDS_CHARS}/])(?:{words})(?:[{NON_WORDS_CHARS}/]|$)").search
+    files: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        if any(os.path.islink(os.path.join(place, each)) for each in folders) or METADATA.intersection(names):
+            return []
+        files += map(Path(place).relative_to(folder).joinpath, names)
+    files = list(filter(is_data, files))
+    endings = set(map(ending, files))
+    if len(endings) != 1 or not endings <= set(KNOWN_ENDINGS) or any(makes_split(file.as_posix()) for file in files):
+        return []
+    return sorted(str(folder / file) for file in files)
 
 
 def saved_splits(folder: Path) -> dict[str, Path]:

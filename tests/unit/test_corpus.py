@@ -23,7 +23,7 @@ from bertpre.data.corpus import TextSource, mention_unread_splits, open_table, r
 from bertpre.data.csv_files import CsvFiles, delimiter_in
 from bertpre.data.failures import remedy
 from bertpre.data.formats import advised_unit
-from bertpre.data.local_files import KNOWN_ENDINGS
+from bertpre.data.local_files import KNOWN_ENDINGS, files_by_split, files_of_no_split
 from bertpre.data.sentences import split_sentences
 from bertpre.data.tables import JsonFiles, ParquetFiles, TextFiles, read_document
 from bertpre.errors import UserError
@@ -406,6 +406,33 @@ def test_a_readme_below_the_top_is_a_file_like_others(tmp_path: Path) -> None:
     assert list(read_documents(f"{tmp_path}/**/*.md")) == ["README.md", "a/README.md", "a/notes.md"]
 
 
+@pytest.mark.parametrize(
+    ("names", "finds_alone"),
+    [
+        (["b.txt", "Z.txt", "a b/1.txt", "a-b.txt", "é.txt", ".hidden.txt", "contest.txt"], True),
+        (["a.txt", "b/valid 1/c.txt"], False),
+        (["a.txt", "my_eval.txt"], False),
+        (["a.txt", "b/config.json"], False),
+        (["a.txt", "b.csv"], False),
+        (["a.txt", "link/b.txt"], False),
+        (["a", "b"], False),
+    ],
+)
+def test_files_of_a_folder_without_splits_are_those_that_datasets_finds(
+    names: list[str], finds_alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in names:
+        file = tmp_path / "folder" / name.replace("link/", "../elsewhere/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("Some words.")
+    if "link/b.txt" in names:
+        (tmp_path / "folder" / "link").symlink_to(tmp_path / "elsewhere")
+    assert bool(files_of_no_split(tmp_path / "folder")) == finds_alone
+    found = files_by_split(tmp_path / "folder", None)
+    monkeypatch.setattr("bertpre.data.local_files.files_of_no_split", lambda folder: [])
+    assert files_by_split(tmp_path / "folder", None) == found
+
+
 def test_what_datasets_saved_to_disk_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
     rows = Dataset.from_dict({"text": [f"Text {number}." for number in range(9)], "label": [0, 1, 0] * 3}, features)
@@ -456,6 +483,8 @@ def test_an_ending_in_capitals_is_known(tmp_path: Path) -> None:
     assert list(read_documents(str(tmp_path / "A.CSV"))) == TABLE["text"].tolist()
     write(tmp_path / "notes" / "a.txt")
     (tmp_path / "notes" / "b.TXT").write_text("A text.")
+    assert list(read_documents(str(tmp_path / "notes"))) == [*TABLE["text"], "A text."]
+    (tmp_path / "notes" / "c.md").write_text("# A note\n")  # `datasets` searches here, and ignores b.TXT
     assert "1 of the 2 files" in mistake(tmp_path / "notes")
 
 
