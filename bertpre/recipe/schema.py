@@ -147,7 +147,7 @@ class Pairs(Section):
     kind: Literal["nsp", "sop", "none"] = "nsp"
     """nsp: next-sentence prediction. sop: sentence-order prediction. none: no pairs, rows full of consecutive text."""
     short_seq_prob: Fraction = 0.1
-    """Probability that an example is shorter than the maximum length."""
+    """Probability that a pair is shorter than the maximum length; without pairs (none) rows are full."""
     random_next_prob: Fraction = 0.5
     """Probability that segment B is random (nsp) or that the segments are swapped (sop)."""
     validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
