@@ -3,9 +3,10 @@
 python benchmarks/pair_form.py STORE_OR_RUN ...        (length 128, at most 8 shards)
 
 Boosted trees learn to predict the label in one epoch and are scored on the next, which cuts other pairs: from the
-lengths of A, B and both; from their ends, that is whether each segment begins and ends where a sentence does, and ends
-with an end mark; and from all of these. 0.5 is chance. `google_nsp` is the algorithm of google-research/bert,
-create_pretraining_data.py, on the same documents.
+lengths of A, B and both; from their ends, that is whether each segment begins and ends where a sentence does (or a
+document; not for sop, where that is the order itself), and ends with an end mark; and from all of these. A linear
+classifier reads the last 40 tokens of segment B and the lengths, and is scored on other documents. 0.5 is chance.
+`google_nsp` is the algorithm of google-research/bert, create_pretraining_data.py, on the same documents.
 """
 
 import json
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from bertpre.data.pairs import ends_with_mark, plan_examples, truncate_pairs
@@ -23,6 +26,7 @@ from bertpre.data.store import Shard, open_shards
 
 LENGTH, SHORT, RANDOM, MOST_SHARDS, MOST_PAIRS = 128, 0.1, 0.5, 8, 200_000
 SHORT_B = 5  # tokens: too short to tell much
+LAST, WORDS_PAIRS = 40, 40_000  # tokens of segment B that the linear classifier reads, and pairs of each shard
 
 
 def plan_like_google(shard: Shard, generator: random.Random, length: int = LENGTH) -> np.ndarray:
@@ -60,12 +64,35 @@ def end_marks(shards: list[Shard]) -> np.ndarray:
     return at_end > 0.5 * np.maximum(anywhere, 1)
 
 
-def features(plan: np.ndarray, shard: Shard, is_mark: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths (P, 3) and ends (P, 6) of pairs that have a segment B."""
+def features(plan: np.ndarray, shard: Shard, is_mark: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths (P, 3) and ends (P, 10) of pairs that have a segment B."""
     a, b = plan[:, 1] - plan[:, 0], plan[:, 3] - plan[:, 2]
     at_boundary = np.isin(plan[:, :4], shard.sentences)
     has_mark = is_mark[shard.tokens[plan[:, [1, 3]] - 1]]
-    return np.stack([a, b, a + b], axis=1), np.column_stack([at_boundary, has_mark])
+    at_document = np.isin(plan[:, :4], shard.sentences[shard.documents]) & (kind != "sop")
+    return np.stack([a, b, a + b], axis=1), np.column_stack([at_boundary, has_mark, at_document])
+
+
+def b_alone(shards: list[Shard], kind: str) -> float:
+    """AUC of a linear classifier that reads the end of segment B and the lengths, on documents it has not seen."""
+    texts, labels, is_seen, is_unseen = [], [], [], []
+    for number, shard in enumerate(shards):
+        plan = plan_of(shard, kind, random.Random(f"0/0/{number}"))
+        plan = plan[plan[:, 4] >= 0][:WORDS_PAIRS]
+        starts = shard.sentences[shard.documents]
+        is_odd = np.searchsorted(starts, plan[:, [0, 2]], side="right") % 2 == 1
+        is_seen.append(is_odd.all(axis=1))
+        is_unseen.append((~is_odd).all(axis=1))
+        labels.append(plan[:, 4])
+        for a_start, a_end, b_start, b_end, _ in plan.tolist():
+            tokens = shard.tokens[max(b_start, b_end - LAST) : b_end].tolist()
+            is_short = b_end - b_start + a_end - a_start < LENGTH - 3
+            words = [str(token) + "s" * each for token in tokens for each in {False, is_short}]
+            texts.append(" ".join([*words, f"length{(b_end - b_start) // 8}", "short" * is_short]))
+    (seen, unseen, label) = map(np.concatenate, (is_seen, is_unseen, labels))
+    counts = CountVectorizer(binary=True, token_pattern=r"\S+", min_df=3).fit_transform(texts)
+    model = LogisticRegression(C=0.02, max_iter=100).fit(counts[seen], label[seen])
+    return float(roc_auc_score(label[unseen], model.decision_function(counts[unseen])))
 
 
 def auc(train: np.ndarray, labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
@@ -74,22 +101,25 @@ def auc(train: np.ndarray, labels: np.ndarray, test: np.ndarray, test_labels: np
     return float(roc_auc_score(test_labels, model.predict_proba(test)[:, 1]))
 
 
+def plan_of(shard: Shard, kind: str, generator: random.Random) -> np.ndarray:
+    """A shard's pairs, by google's algorithm or ours."""
+    if kind == "google_nsp":
+        return plan_like_google(shard, generator)
+    marks = ends_with_mark(shard.tokens, shard.sentences)
+    return plan_examples(kind, shard.sentences, shard.documents, LENGTH, generator, SHORT, RANDOM, marks)
+
+
 def epoch_of(shards: list[Shard], kind: str, epoch: int) -> tuple[list[np.ndarray], dict[str, float]]:
-    """Lengths (P, 3), ends (P, 6) and labels (P,) of an epoch's labelled pairs, and what its rows look like."""
+    """Lengths (P, 3), ends (P, 10) and labels (P,) of an epoch's labelled pairs, and what its rows look like."""
     is_mark, parts = end_marks(shards), []
     tokens = rows = 0
     for number, shard in enumerate(shards):
-        generator = random.Random(f"0/{epoch}/{number}")
-        if kind == "google_nsp":
-            plan = plan_like_google(shard, generator)
-        else:
-            marks = ends_with_mark(shard.tokens, shard.sentences)
-            plan = plan_examples(kind, shard.sentences, shard.documents, LENGTH, generator, SHORT, RANDOM, marks)
+        plan = plan_of(shard, kind, random.Random(f"0/{epoch}/{number}"))
         b = plan[:, 3] - plan[:, 2]
         tokens += int((plan[:, 1] - plan[:, 0] + b + 2 + (b > 0)).sum())
         rows += len(plan)
         labelled = plan[plan[:, 4] >= 0]
-        parts.append((*features(labelled, shard, is_mark), labelled[:, 4]))
+        parts.append((*features(labelled, shard, is_mark, kind), labelled[:, 4]))
     chosen = np.random.default_rng(epoch).permutation(sum(len(part[2]) for part in parts))[:MOST_PAIRS]
     lengths, ends, labels = (np.concatenate(column)[chosen] for column in zip(*parts, strict=True))
     short = lengths[:, 1] <= SHORT_B
@@ -107,7 +137,8 @@ def measure(shards: list[Shard], kind: str) -> dict[str, float]:
     (*unseen, unseen_labels), _ = epoch_of(shards, kind, 1)
     names = ("auc_lengths", "auc_ends", "auc_lengths_and_ends")
     pairs = zip(names, seen, unseen, strict=True)
-    return facts | {name: auc(train, labels, test, unseen_labels) for name, train, test in pairs}
+    found = {name: auc(train, labels, test, unseen_labels) for name, train, test in pairs}
+    return facts | found | {"auc_end_of_b": b_alone(shards, kind)}
 
 
 def main(folders: list[Path]) -> None:

@@ -133,7 +133,7 @@ def a_model_and_texts(
         str | None, typer.Option(help="The column with the texts in a table. Default: the recipe's, else text.")
     ] = None,
     text_pair_column: Annotated[
-        str | None, typer.Option(help="The column with the second texts of pairs. Default: the recipe's, else text_pair.")
+        str | None, typer.Option(help="The column of second texts in pairs. Default: the recipe's, else text_pair.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per text, with its row and all probabilities.")

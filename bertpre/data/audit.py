@@ -27,6 +27,7 @@ QUANTILES = {"smallest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "largest":
 BARS = " ▁▂▃▄▅▆▇█"
 MOST_PAIRS = 50_000  # sampled to test whether their form predicts the label
 TREE_DEPTH, TREE_LEAF = 8, 50
+OF_DOCUMENTS = slice(4, 8)  # columns of `ends_of`
 Item = TypeVar("Item")
 
 
@@ -43,7 +44,7 @@ def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_opti
     share = sum(len(shard.tokens) for shard in planned) / sizes.sum()
     metrics = {key: manifest[key] for key in FROM_MANIFEST} | {"pairs": round(len(plan) / share)}
     metrics |= {key: manifest[key] for key in NOT_IN_ALL_MANIFESTS if key in manifest}
-    metrics |= audit_pairs(plan, dataset.plan(1)[0], planned) if kind != "none" else {}
+    metrics |= audit_pairs(plan, dataset.plan(1)[0], planned, kind) if kind != "none" else {}
     return metrics | audit_lengths(evenly_spaced(shards, AUDITED_SHARDS))
 
 
@@ -96,18 +97,18 @@ def audit_frequencies(
     }
 
 
-def audit_pairs(plan: np.ndarray, next_plan: np.ndarray, shards: Sequence[Shard]) -> dict[str, float]:
+def audit_pairs(plan: np.ndarray, next_plan: np.ndarray, shards: Sequence[Shard], kind: str) -> dict[str, float]:
     """The balance of pairs, (P, 7) as `PairDataset.plan` returns them, and whether their form predicts the label.
 
-    `pair_lengths_auc` and `pair_ends_auc` are the areas under the ROC curve of decision trees, fitted to these pairs
-    and scored on those of another epoch. They see the lengths of the segments alone, or whether these begin and end
-    where a sentence does and end with an end mark. 0.5 is chance, with the standard deviation `pair_auc_std`. Well
-    above it, the model could learn to predict the label without reading a word. All but `unlabelled_pair_share` are of
-    the pairs that have a label.
+    `pair_lengths_auc`, `pair_ends_auc` and `pair_form_auc` are the areas under the ROC curve of decision trees, fitted
+    to these pairs and scored on those of another epoch. They see the lengths of the segments alone; whether these begin
+    and end where a sentence does, or with `nsp` a document, and end with an end mark; or both. 0.5 is chance, with the
+    standard deviation `pair_auc_std`. Well above it, the model could learn to predict the label without reading a word.
+    All but `unlabelled_pair_share` are of the pairs that have a label.
     """
     labelled, held_out = (rows[rows[:, -1] != IGNORE_INDEX] for rows in (plan, next_plan))
     (lengths, ends, labels), (next_lengths, next_ends, next_labels) = (
-        forms(sample(rows), shards) for rows in (labelled, held_out)
+        forms(sample(rows), shards, kind) for rows in (labelled, held_out)
     )
     lengths_auc, std = tree_auc(lengths, labels, next_lengths, next_labels)
     return {
@@ -115,6 +116,9 @@ def audit_pairs(plan: np.ndarray, next_plan: np.ndarray, shards: Sequence[Shard]
         "random_next_share": float(labelled[:, -1].mean()) if len(labelled) else 0.0,
         "pair_lengths_auc": lengths_auc,
         "pair_ends_auc": tree_auc(ends, labels, next_ends, next_labels)[0],
+        "pair_form_auc": tree_auc(
+            np.hstack([lengths, ends]), labels, np.hstack([next_lengths, next_ends]), next_labels
+        )[0],
         "pair_auc_std": std,
     }
 
@@ -124,23 +128,32 @@ def sample(plan: np.ndarray) -> np.ndarray:
     return plan[np.random.default_rng(0).permutation(len(plan))[:MOST_PAIRS]]
 
 
-def forms(plan: np.ndarray, shards: Sequence[Shard]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The lengths of A, B and both, (P, 3), how they begin and end, (P, 6), and the labels, (P,)."""
+def forms(plan: np.ndarray, shards: Sequence[Shard], kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The lengths of A, B and both, (P, 3), how they begin and end, (P, 10), and the labels, (P,).
+
+    Where documents begin and end counts for `nsp` alone: in the order of `sop` the beginning comes first.
+    """
     spans = plan[:, 2:-1]
     a, b = spans[:, A_END] - spans[:, A_START], spans[:, B_END] - spans[:, B_START]
-    ends = np.zeros((len(plan), 6), dtype=bool)
+    ends = np.zeros((len(plan), 10), dtype=bool)
     for number, shard in enumerate(shards):
         here = plan[:, 0] == number
         ends[here] = ends_of(spans[here], shard)
+    if kind == "sop":
+        ends[:, OF_DOCUMENTS] = False
     return np.stack([a, b, a + b], axis=1), ends, plan[:, -1]
 
 
 def ends_of(spans: np.ndarray, shard: Shard) -> np.ndarray:
-    """Whether segments begin and end where a sentence does, and end with an end mark: (P, 6), of spans, (P, 4)."""
+    """Whether segments begin and end where a sentence or a document does, and end with an end mark.
+
+    (P, 10), of spans, (P, 4).
+    """
     place = np.searchsorted(shard.sentences, spans)
     at_boundary = shard.sentences[place] == spans
     has_mark = ends_with_mark(shard.tokens, shard.sentences)[place[:, [A_END, B_END]] - 1]
-    return np.hstack([at_boundary, has_mark & at_boundary[:, [A_END, B_END]]])
+    at_document = at_boundary & np.isin(place, shard.documents)
+    return np.hstack([at_boundary, at_document, has_mark & at_boundary[:, [A_END, B_END]]])
 
 
 def tree_auc(
@@ -185,7 +198,7 @@ def audit_lines(metrics: dict[str, Any]) -> Iterator[str]:
         )
         yield (
             f"AUC of a classifier that sees only the segments' lengths {metrics['pair_lengths_auc']:.3f}, only how "
-            f"they begin and end {metrics['pair_ends_auc']:.3f} (chance: 0.5 ± "
+            f"they begin and end {metrics['pair_ends_auc']:.3f}, both {metrics['pair_form_auc']:.3f} (chance: 0.5 ± "
             f"{metrics['pair_auc_std']:.3f})"
         )
     yield from metrics.get("tokenizer_notes", ())
@@ -218,6 +231,10 @@ def warnings(metrics: dict[str, Any]) -> Iterator[str]:
             "pairs.kind=none"
         )
     chance = 0.5 + max(0.02, 3 * metrics.get("pair_auc_std", 0.0))
-    for key, form in (("pair_lengths_auc", "lengths"), ("pair_ends_auc", "ends")):
+    for key, form in (
+        ("pair_lengths_auc", "lengths"),
+        ("pair_ends_auc", "ends"),
+        ("pair_form_auc", "lengths and ends"),
+    ):
         if metrics.get(key, 0.5) > chance:
             yield f"segment {form} predict the label of the pairs (AUC {metrics[key]:.3f}): accuracy will be optimistic"

@@ -356,6 +356,18 @@ def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: list[str
     """Raise UserError where a tokenizer encodes a sentence differently from its words one by one."""
     sentences = [sentence for text in texts for sentence in split_sentences(text)]
     backend = tokenizer.backend_tokenizer
+    kind = type(backend.model).__name__
+    if kind != "WordPiece" or backend.model.continuing_subword_prefix != "##":  # whole words would be masked in part
+        raise UserError(
+            f"{tokenizer.name_or_path} is not a WordPiece tokenizer like BERT's, with ## before the parts of a word, "
+            f"but {kind}; choose another, or give none to learn one"
+        )
+    added = [token for token in backend.get_added_tokens_decoder().values() if not token.special]
+    if spaced := [token.content for token in added if token.lstrip or token.rstrip or len(token.content.split()) > 1]:
+        raise UserError(
+            f"{tokenizer.name_or_path} has added tokens with spaces, such as {spaced[0]!r}, and a corpus is read word "
+            "by word; choose another"
+        )
     encoder = Encoder(backend)
     ids, offsets = encoder.encode(sentences)
     expected = encoder.encode_texts(sentences, split_special=True)

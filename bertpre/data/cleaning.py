@@ -115,7 +115,7 @@ def clean_text(text: str) -> str:
     if "&" in text:
         text = ENTITY.sub(character, text)
     text = without_wiki_remnants(text)
-    text = CONTROL.sub(visible, DIRECTIONS.sub("", unicodedata.normalize("NFC", text)))
+    text = CONTROL.sub(visible, unicodedata.normalize("NFC", DIRECTIONS.sub("", text)))
     return NEWLINES.sub("\n", BLANKS.sub(" ", text)).replace(" \n", "\n").strip()
 
 

@@ -9,7 +9,7 @@ import torch
 from bertpre.data.pairs import IGNORE_INDEX, SHORTEST_ROW
 from bertpre.data.randomness import LARGEST_SEED, uniform
 from bertpre.data.sampler import Example
-from bertpre.data.tokenizer import SPECIAL_TOKENS, maskable_ids
+from bertpre.data.tokenizer import SPECIAL_TOKENS, all_special_ids, maskable_ids, refuse_other_tokens
 from bertpre.errors import UserError, refuse_outside, refuse_unknown
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
 NOT_A_CANDIDATE = 2.0  # choice number above all others, which are below 1
 SPAN_STOP, LONGEST_SPAN = 0.2, 10  # as in SpanBERT
-LABEL_OF_UNLABELLED = {"nsp": 1, "sop": 0, "none": None}  # by kind: of a pair whose form would reveal the label
+KINDS = ("nsp", "sop", "none")
 
 
 class MaskingCollator:
@@ -59,7 +59,9 @@ class MaskingCollator:
         special_ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
         words, vocabulary = maskable_ids(tokenizer), tokenizer.get_vocab().items()
         continuations = np.array([i for token, i in vocabulary if token.startswith("##")], dtype=np.int64)
-        return cls(len(tokenizer), special_ids, words, max_length, continuations=continuations, **settings)
+        collator = cls(len(tokenizer), special_ids, words, max_length, continuations=continuations, **settings)
+        collator.is_special[list(all_special_ids(tokenizer))] = True
+        return collator
 
     def __call__(self, examples: list[Example], masked_lm_prob: float | None = None) -> dict[str, torch.Tensor]:
         """A batch of B pairs, padded to S = max_length, with M = max_predictions slots for targets.
@@ -208,7 +210,7 @@ class DataCollatorForPretraining:
         mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
         seed: int = 0,
     ) -> None:
-        refuse_unknown("kind", kind, tuple(LABEL_OF_UNLABELLED))
+        refuse_unknown("kind", kind, KINDS)
         refuse_unknown("masking", masking, ("tokens", "words", "spans"))
         refuse_outside("max_length", max_length, SHORTEST_ROW)
         refuse_outside("seed", seed, 0, LARGEST_SEED)
@@ -218,7 +220,8 @@ class DataCollatorForPretraining:
             raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
         if len(mask_split) != 3 or not min(mask_split) >= 0 or not abs(sum(mask_split) - 1) <= 1e-6:  # NaN, too
             raise UserError(f"mask_split: {mask_split} are not three fractions that add up to 1")
-        self.kind, self.label_of_unlabelled = kind, LABEL_OF_UNLABELLED[kind]
+        refuse_other_tokens(tokenizer, "tokenizer: it")
+        self.kind = kind
         settings = {"masked_lm_prob": masked_lm_prob, "masking": masking, "mask_split": mask_split, "seed": seed}
         self.collator = MaskingCollator.from_tokenizer(tokenizer, max_length, **settings)
 
@@ -254,10 +257,11 @@ class DataCollatorForPretraining:
         labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
         batch["labels"] = labels.scatter(1, batch.pop("masked_positions"), batch["labels"])
         label = batch["next_sentence_label"]
-        if self.label_of_unlabelled is None:
+        if self.kind == "none":
             del batch["next_sentence_label"]
-        elif (label == IGNORE_INDEX).all():
-            label.fill_(self.label_of_unlabelled)
+        elif (label == IGNORE_INDEX).all():  # those of sop are in their order
+            true = [int(self.kind == "nsp" and not example.is_next) for example in examples]
+            batch["next_sentence_label"] = torch.tensor(true)
         return batch
 
 

@@ -54,8 +54,8 @@ def plan_pairs(
     two at a random sentence; with probability `random_next_prob` the second part is replaced by text from another
     document and its sentences are put back for the next pair; tokens beyond `max_length` are cut from either end.
     Four differences keep the label out of the form, or waste less:
-    - A random segment B is the true next of another pair and has the length of the one that it replaces. Google's fills
-      the pair with sentences from anywhere.
+    - A random segment B is the true next of another pair, has the length of the one that it replaces, and ends its
+      document where that one does. Google's fills the pair with sentences from anywhere.
     - A sentence that is left alone at the end of its document has no true next. It gets text from another document, so
       that the row is full, but no label (IGNORE_INDEX). Google labels it random.
     - Two sentences are gathered where the document has two, however long the first.
@@ -134,12 +134,15 @@ def plan_whole_sentences(
     owner, is_alone = originals[owner], cuts == stops
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], labels])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
-    # What a random segment has in common with the true one: its length first, then how it ends.
+    # What a random segment has in common with the true one: its length first, then how it ends. A short row would
+    # else reveal the label: a true segment B that is short ends its document.
     marks = np.zeros(len(sentences) - 1, dtype=bool) if has_end_mark is None else has_end_mark
-    form, is_random = 2 * (true_next[:, 1] - true_next[:, 0]) + marks[stops - 1], labels == 1
-    candidates = np.flatnonzero(~inside[np.where(is_alone, begin, cuts)])
-    if len(np.unique(owner[candidates])) < 2:  # none in another document
-        candidates = np.arange(len(begin))
+    ends_document, is_random = np.isin(stops, documents), labels == 1
+    form = 4 * (true_next[:, 1] - true_next[:, 0]) + 2 * ends_document + marks[stops - 1]
+    # The true next segments of other pairs. Where another document has none, sentences that are alone, then any.
+    choices = ~is_alone & ~inside[cuts], ~inside[np.where(is_alone, begin, cuts)], np.ones(len(begin), dtype=bool)
+    usable = next((each for each in choices if len(np.unique(owner[each])) > 1), choices[-1])
+    candidates = np.flatnonzero(usable)
     planned[is_random, B_START : B_END + 1] = true_next[candidates][
         random_choice(form[candidates], owner[candidates], form[is_random], owner[is_random], generator)
     ]

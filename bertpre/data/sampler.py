@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertpre.data.pairs import ends_with_mark, plan_examples
+from bertpre.data.pairs import IGNORE_INDEX, ends_with_mark, plan_examples
 from bertpre.data.store import Shard
 from bertpre.errors import UserError
 
@@ -29,12 +29,16 @@ class Position:
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class Example:
-    """Token ids of two segments (the second may be empty), the label (-100: none), and the key of the random mask."""
+    """Token ids of two segments (the second may be empty), the label (-100: none), and the key of the random mask.
+
+    `is_next`: whether segment B follows A, which of the pairs of `nsp` without a label some do.
+    """
 
     a: np.ndarray
     b: np.ndarray
     is_random_next: int
     key: tuple[int, int]  # epoch; index in the epoch: the shard's number and the row of its plan
+    is_next: bool = False
 
 
 class PairDataset:
@@ -144,7 +148,16 @@ class PairDataset:
         if self.kind == "none" and len(places := self.documents_begin(shard, a_start, a_end)):
             assert self.sep_token_id is not None, "packed examples need the id of [SEP]"
             a = np.insert(a, places[: self.max_length - 2 - len(a)], self.sep_token_id)
-        return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place))
+        is_unlabelled = self.kind == "nsp" and label == IGNORE_INDEX
+        is_next = self.are_of_one_document(shard, a_start, b_start) if is_unlabelled else label == 0
+        return Example(a, shard.tokens[b_start:b_end], label, (epoch, number << 32 | place), is_next)
+
+    @staticmethod
+    def are_of_one_document(shard: Shard, a_start: int, b_start: int) -> bool:
+        """Whether two tokens are."""
+        sentences = np.searchsorted(shard.sentences, [a_start, b_start], side="right") - 1
+        first, second = np.searchsorted(shard.documents, sentences, side="right")
+        return bool(first == second)
 
     @staticmethod
     def documents_begin(shard: Shard, start: int, end: int) -> np.ndarray:

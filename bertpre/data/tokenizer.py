@@ -254,16 +254,40 @@ def load_tokenizer(path: str | Path) -> "PreTrainedTokenizerBase":
         if lacks and (inner := Path(path) / "tokenizer").is_dir():
             why += f"; give {inner}"
         raise UserError(f"no tokenizer in {str(path)!r}: {why}") from None
-    missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
-    if missing:
-        raise UserError(f"the tokenizer in {str(path)!r} has no {', '.join(missing)}: it is not a BERT tokenizer")
+    refuse_other_tokens(tokenizer, f"the tokenizer in {str(path)!r}")
     return tokenizer
+
+
+def refuse_other_tokens(tokenizer: "PreTrainedTokenizerBase", what: str) -> None:
+    """Raise UserError where a tokenizer, named `what`, lacks BERT's special tokens, or has ids that none has.
+
+    The special tokens get their roles where it has none for them, as one that was made of a tokenizer.json.
+    """
+    vocabulary = tokenizer.get_vocab()
+    if missing := [token for token in SPECIAL_TOKENS if token not in vocabulary]:
+        raise UserError(f"{what} has no {', '.join(missing)}: it is not a BERT tokenizer")
+    if max(vocabulary.values()) >= len(vocabulary):
+        raise UserError(
+            f"{what} has {len(vocabulary):,} tokens, but ids up to {max(vocabulary.values()):,}; does its vocab.txt "
+            "have lines twice?"
+        )
+    for token in SPECIAL_TOKENS:
+        role = f"{token[1:-1].lower()}_token"
+        if getattr(tokenizer, role, None) is None:
+            setattr(tokenizer, role, token)
+        elif (other := getattr(tokenizer, role)) != token:
+            raise UserError(f"{what} has {other} in the place of {token}: it is not a BERT tokenizer")
+
+
+def all_special_ids(tokenizer: "PreTrainedTokenizerBase") -> set[int]:
+    """The ids of BERT's special tokens, and of those that someone has added."""
+    added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | set(tokenizer.all_special_ids) | set(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
 
 
 def maskable_ids(tokenizer: "PreTrainedTokenizerBase") -> np.ndarray:
     """The ids that can be masked and put in place of others, sorted, (R,): all but special and unused tokens."""
-    special = set(tokenizer.all_special_ids) | set(tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)))
-    vocabulary = tokenizer.get_vocab().items()
+    special, vocabulary = all_special_ids(tokenizer), tokenizer.get_vocab().items()
     return np.array(sorted(i for token, i in vocabulary if i not in special and not UNUSED.fullmatch(token)))
 
 

@@ -60,7 +60,10 @@ def audit_rows(prepared: dict[str, Any]) -> list[tuple[str, str]]:
 def leak_rows(prepared: dict[str, Any]) -> list[tuple[str, str]]:
     """Whether the form of a pair predicts its label."""
     chance = f"(AUC; chance is 0.5 ± {prepared.get('pair_auc_std', 0.0):.3f})"
-    names = {"pair_lengths_auc": "Label from lengths alone", "pair_ends_auc": "Label from sentence ends alone"}
+    names = {
+        "pair_lengths_auc": "Label from lengths alone", "pair_ends_auc": "Label from ends alone",
+        "pair_form_auc": "Label from lengths and ends",
+    }  # fmt: skip
     return [(name, f"{prepared[key]:.3f} {chance}") for key, name in names.items() if key in prepared]
 
 

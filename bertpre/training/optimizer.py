@@ -155,8 +155,8 @@ class ShapeByShape(torch.optim.Optimizer):
 class Muon(ShapeByShape, torch.optim.Muon):
     """torch's Muon, with the orthogonalisation in a chosen type, and of all matrices of one shape together.
 
-    In bf16 on a CPU the two are bit-identical, but for a group with `parts`. torch always computes in bf16. A processor that emulates bf16 then
-    spends 7.7 s on one step of a model that needs 0.16 s in fp32 (docs/muon.md).
+    In bf16 on a CPU the two are bit-identical, but for a group with `parts`. torch always computes in bf16. A processor
+    that emulates bf16 then spends 7.7 s on one step of a model that needs 0.16 s in fp32 (docs/muon.md).
 
     A group of weights may say in how many `parts` each is orthogonalised, one below the other.
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 import bertpre.commands.prepare
 from bertpre.commands.run import run
 from bertpre.data import sample
 from bertpre.data.corpus import read_documents
 from bertpre.data.store import open_shards
+from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.files import locked
 from bertpre.recipe import load_recipe
@@ -167,8 +168,22 @@ def test_a_tokenizer_that_is_not_wordpiece_is_refused(prepare: Prepare, tmp_path
     of_bytes.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, special_tokens=special))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=of_bytes, **names).save_pretrained(tmp_path / "bytes")
-    with pytest.raises(UserError, match="tokenizer.path: .* is not a WordPiece tokenizer like BERT's: it encodes"):
+    with pytest.raises(UserError, match="tokenizer.path: .* is not a WordPiece tokenizer .* of a word, but BPE; "):
         prepare("refused", f"tokenizer.path={tmp_path / 'bytes'}")
+
+
+def test_a_tokenizer_with_tokens_of_two_words_or_gaps_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(prepare("plain") / "tokenizer")
+    tokenizer.add_tokens(["zork quux"])
+    tokenizer.save_pretrained(tmp_path / "two words")
+    with pytest.raises(UserError, match="tokenizer.path: .* has added tokens with spaces, such as 'zork quux'"):
+        prepare("refused", f"tokenizer.path={tmp_path / 'two words'}")
+    (tmp_path / "gaps").mkdir()
+    lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film", "film", "the"]
+    (tmp_path / "gaps" / "vocab.txt").write_text("\n".join(lines) + "\n")
+    BertTokenizer(vocab=str(tmp_path / "gaps" / "vocab.txt")).save_pretrained(tmp_path / "gaps")
+    with pytest.raises(UserError, match=r"tokenizer.path: .* has 7 tokens, but ids up to 7; does its vocab.txt"):
+        prepare("refused", f"tokenizer.path={tmp_path / 'gaps'}")
 
 
 def test_padding_and_truncation_of_a_given_tokenizer_are_ignored(prepare: Prepare, tmp_path: Path) -> None:

@@ -29,17 +29,17 @@ def test_bars_are_proportional_to_the_counts() -> None:
 
 
 MARK = 1  # ends every sentence but the last
-SHARD = Shard(np.array([*[7, 7, 7, 7, MARK] * 19, 7, 7, 7, 7, 7]), np.arange(0, 101, 5), np.array([0, 10, 20]))
+SHARD = Shard(np.array([*[7, 7, 7, 7, MARK] * 19, 7, 7, 7, 7, 7]), np.arange(0, 101, 5), np.array([0, 8, 16, 20]))
 
 
-def audit(a_ends: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def audit(a_ends: np.ndarray, labels: np.ndarray, kind: str = "nsp") -> dict[str, float]:
     """The audit of pairs whose segment A ends at these tokens and whose segment B has ten tokens.
 
     The second half of them stands for another epoch.
     """
     zeros, half = np.zeros_like(a_ends), len(labels) // 2
     plan = np.column_stack([zeros, np.arange(len(labels)), zeros, a_ends, zeros, zeros + 10, labels])
-    return audit_pairs(plan[:half], plan[half:], [SHARD])
+    return audit_pairs(plan[:half], plan[half:], [SHARD], kind)
 
 
 def test_lengths_that_predict_the_label_are_found() -> None:
@@ -69,6 +69,17 @@ def test_ends_that_predict_the_label_are_found() -> None:
     assert audit(lengths, labels)["pair_ends_auc"] < 0.55
 
 
+def test_ends_of_documents_that_predict_the_label_together_with_lengths_are_found() -> None:
+    generator = np.random.default_rng(0)
+    ends_document, is_long = generator.integers(0, 2, (2, 4000)).astype(bool)
+    lengths = np.where(ends_document, 40, 35) + 40 * is_long  # documents end at 40 and 80
+    found = audit(lengths, ends_document ^ is_long)
+    assert found["pair_ends_auc"] < 0.55 and found["pair_form_auc"] > 0.99
+    assert audit(np.where(ends_document, 40, 35), ends_document)["pair_ends_auc"] > 0.99
+    of_sop = audit(np.where(ends_document, 40, 35), ends_document, "sop")  # whose first segment may begin a document
+    assert of_sop["pair_ends_auc"] < 0.55
+
+
 def test_pairs_without_a_label_are_counted_and_left_out() -> None:
     lengths, labels = np.array([5, 10, 15, 20] * 1000), np.array([0, 1, -100, -100] * 1000)
     found = audit(lengths, labels)
@@ -86,7 +97,8 @@ def test_warnings_name_keys_of_the_recipe() -> None:
         "repeated_line_share": 0.0, "unigram_entropy": 2.0, "context_free_loss": 1.75,
         "tokens_in_document": {**lengths, "median": 10},
         "tokens_in_sentence": lengths, "histograms": {"tokens_in_document": [1], "tokens_in_sentence": [1]},
-        "pair_lengths_auc": 0.51, "pair_ends_auc": 0.55, "pair_auc_std": 0.02, "random_next_share": 0.5,
+        "pair_lengths_auc": 0.51, "pair_ends_auc": 0.55, "pair_form_auc": 0.5, "pair_auc_std": 0.02,
+        "random_next_share": 0.5,
         "unlabelled_pair_share": 0.1,
     }  # fmt: skip
     assert not [line for line in audit_lines(metrics) if line.startswith("warning")]

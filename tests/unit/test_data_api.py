@@ -1,9 +1,12 @@
 """bertpre.data by itself: texts, stores, datasets of pairs and the collator, in a DataLoader and in Trainer."""
 
 import pickle
+import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 from transformers import (
     BertConfig,
@@ -18,6 +22,7 @@ from transformers import (
     BertForPreTraining,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    PreTrainedTokenizerFast,
     Trainer,
     TrainingArguments,
 )
@@ -37,6 +42,7 @@ from bertpre.data import (
 from bertpre.data.build import StoreBuilder
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.store import Shard
+from bertpre.errors import UserError
 from bertpre.files import locked
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining
 from tests.helpers import LIMIT
@@ -310,6 +316,47 @@ def test_a_batch_without_any_label_has_a_finite_loss(kind: Any, label: int | Non
     assert torch.isfinite(BertForPreTraining(BertConfig(**SIZES))(**batch).loss)
     mixed = collate(unlabelled + labelled)["next_sentence_label"].tolist()
     assert mixed == [-100, -100, labelled[0].is_random_next]
+
+
+def test_in_a_batch_without_any_label_text_that_goes_on_is_next(texts: list[str], tmp_path: Path) -> None:
+    words, generator = sorted(set(re.findall("[a-z]+", " ".join(texts)))), random.Random(0)
+    spoken = [" ".join(generator.choices(words, k=300)) for _ in range(20)]  # no full stop
+    store = TokenStore.build(tmp_path / "spoken", spoken, vocab_size=256, validation_fraction=0.4)
+    examples = [each for each in SegmentPairDataset(store, 32) if each.is_random_next == -100]
+    labels = DataCollatorForPretraining(store.tokenizer, 32)(examples)["next_sentence_label"].tolist()
+
+    def written(ids: np.ndarray) -> str:
+        return " ".join(["", *map(str, ids), ""])
+
+    shard = store.shards()[0]
+    documents = [written(ids) for ids in np.split(shard.tokens, shard.sentences[shard.documents[1:-1]])]
+    for example, label in zip(examples, labels, strict=True):
+        if min(len(example.a), len(example.b)) > 4:  # others are found in several documents
+            own = next(each for each in documents if written(example.a) in each)
+            assert label == (written(example.b) not in own)
+    assert {0, 1} == set(labels) and labels.count(0) > 100
+
+
+def test_other_tokenizers_are_refused_or_mended(store: TokenStore) -> None:
+    backend = store.tokenizer.backend_tokenizer
+    without_roles = PreTrainedTokenizerFast(tokenizer_object=backend)
+    DataCollatorForPretraining(without_roles, LENGTH)
+    assert without_roles.sep_token == "[SEP]"
+    other_roles = PreTrainedTokenizerFast(tokenizer_object=backend, sep_token="[CLS]")
+    with pytest.raises(UserError, match=r"has \[CLS\] in the place of \[SEP\]"):
+        DataCollatorForPretraining(other_roles, LENGTH)
+    roberta = Tokenizer(models.BPE({"<s>": 0, "<unk>": 1}, [], unk_token="<unk>"))
+    with pytest.raises(UserError, match=r"tokenizer: it has no \[PAD\], .* not a BERT tokenizer"):
+        DataCollatorForPretraining(PreTrainedTokenizerFast(tokenizer_object=roberta), LENGTH)
+
+
+def test_a_special_token_that_someone_added_is_no_target_and_no_replacement(store: TokenStore) -> None:
+    tokenizer = deepcopy(store.tokenizer)
+    tokenizer.add_tokens(["[ENT]"], special_tokens=True)
+    collate, added = DataCollatorForPretraining(tokenizer, LENGTH), tokenizer.convert_tokens_to_ids("[ENT]")
+    assert added not in collate.collator.replacement_ids
+    batch = collate([Example(np.full(9, added), np.full(9, added), 0, (0, 0))])
+    assert (batch["labels"] == -100).all()
 
 
 def test_halves_of_surrogate_pairs_are_left_out_of_a_vocabulary() -> None:

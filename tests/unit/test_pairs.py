@@ -152,6 +152,25 @@ def test_a_random_segment_never_begins_a_document_since_no_true_next_does() -> N
     assert (whole[is_random, 2] % 50 != 0).all()
 
 
+def test_a_random_segment_is_no_lone_sentence_where_other_documents_have_pairs() -> None:
+    lengths = [[9]] * 100 + [[7, 9, 9]] * 20  # true next segments have 9 tokens, as the lone sentences, or 18
+    whole = plan(lengths, 64, short_seq_prob=0.0, random_next_prob=1.0)
+    labelled = whole[whole[:, IS_RANDOM_NEXT] == 1]
+    assert len(labelled) >= 20 and (labelled[:, 2] > 100 * 9).all()
+    few = plan([[9]] * 100 + [[7, 9, 9]], 64, short_seq_prob=0.0, random_next_prob=1.0)  # no other document has one
+    assert (few[few[:, IS_RANDOM_NEXT] == 1, 2] < 100 * 9).all()
+
+
+def test_a_random_segment_ends_its_document_where_the_true_one_does() -> None:
+    documents = [[5] * 9] * 40 + [[5] * 4] * 40
+    ends = np.cumsum([0, *map(sum, documents)])
+    whole = np.concatenate([plan(documents, 33, seed, short_seq_prob=0.0) for seed in range(20)])
+    tokens = whole[:, 1] - whole[:, 0] + whole[:, 3] - whole[:, 2]
+    short = whole[(tokens < 30) & (whole[:, IS_RANDOM_NEXT] != IGNORE_INDEX)]
+    assert {0, 1} <= set(short[:, IS_RANDOM_NEXT].tolist())
+    assert np.isin(short[:, 3], ends).all()  # a short row has the end of a document, whatever its label
+
+
 def test_lone_sentences_get_different_text_that_fills_their_rows() -> None:
     lengths = [[9]] * 300 + [[9] * 12] * 30  # lone ones, and documents of 108 tokens
     whole = plan(lengths, 64, short_seq_prob=0.0)
@@ -197,11 +216,12 @@ def embedded() -> Shard:
 def test_the_form_of_a_pair_does_not_predict_its_label(kind: str, tolerance: float, embedded: Shard) -> None:
     data = PairDataset([embedded], 64, seed=0, kind=kind)
     epochs = [np.concatenate([data.plan(epoch)[0] for epoch in range(first, 8, 2)]) for first in (0, 1)]
-    found = audit_pairs(*epochs, [embedded])
+    found = audit_pairs(*epochs, [embedded], kind)
     assert 0.45 < found["random_next_share"] < 0.55
     assert found["unlabelled_pair_share"] < 0.4
     assert found["pair_lengths_auc"] == pytest.approx(0.5, abs=tolerance)
     assert found["pair_ends_auc"] == pytest.approx(0.5, abs=tolerance)
+    assert found["pair_form_auc"] == pytest.approx(0.5, abs=tolerance)
 
 
 def test_the_shorter_segment_of_a_truncated_pair_has_either_label() -> None:
