@@ -168,7 +168,8 @@ def refuse_unknown_model(name: str, place: str) -> None:
     """
     if (Path(name) / "state.json").is_file():
         raise UserError(
-            f"{place}: {name} is a checkpoint; write its model to a folder with `bertpre export RUN_DIR --to bertpre`"
+            f"{place}: {name} is a checkpoint; write its model to a folder with "
+            f"`bertpre export {name} --to bertpre --output-dir FOLDER`"
         )
     if Path(name).is_dir():
         return

@@ -20,7 +20,6 @@ from bertpre.recipe import (
     Recipe,
     differences,
     flatten,
-    free_keys,
     load_recipe,
     shipped_recipes,
     stored_recipe,
@@ -48,7 +47,7 @@ def claim(recipe: Recipe) -> Path:
 
     Raises UserError for a folder that cannot be written, that is not a run directory, or that belongs to another
     recipe, and FolderInUse where the recipe has changed while another process works there. A key may change until the
-    first stage that reads it begins; those of `free_keys` may always change.
+    first stage that reads it begins; those of `recipe.loading.FREE` may always change.
     """
     recipe = with_absolute_paths(recipe)  # the run can then be used from any directory
     folder = Path(recipe.output_dir)
@@ -114,17 +113,16 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
     changed = [key for key in one if key in other]
     binding = [key for key in changed if key.split(".")[0] in FIRST_READER]
     stages = list(ARTEFACTS)
-    begun = [stage for stage, artefact in ARTEFACTS.items() if (kept.parent / artefact).exists()]
+    begun = [
+        stage
+        for stage, artefact in ARTEFACTS.items()
+        if (kept.parent / artefact).exists() or is_finished(kept.parent, stage)  # checkpoints may have been deleted
+    ]
     last = stages.index(begun[-1]) if begun else -1
     frozen = [key for key in binding if stages.index(FIRST_READER[key.split(".")[0]]) <= last]
     if frozen:
         run = kept.parent
-        ways = [f"data.path={run} (pretrain on its prepared data)"] if (run / "data").exists() else []
-        if (run / "model").exists():
-            ways += [
-                f"finetune.init={run} (fine-tune its model again)",
-                f"training.init={run} tokenizer.path={run} (pretrain its model further)",
-            ]
+        ways = ways_on(run)
         more = f"; to use what this run has in that one, add {' or '.join(ways)}" if ways else ""
         kept_values = flatten(stored_recipe(run, True).model_dump())
         few = len(frozen) <= 3 and all(key in kept_values for key in frozen)
@@ -133,9 +131,26 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
             f"output_dir: {run} was started with another recipe, which differs in {', '.join(frozen)}; nothing was "
             f"changed; to use the run's own recipe, give its folder in place of another: `{program()} COMMAND {run}`; "
             f"else restore the old values{f' ({old})' if old else ''}, or give another folder with output_dir=FOLDER"
-            f"{more}; these recipe keys may change between runs: {', '.join(free_keys())}, and those of "
-            "prepare, hub and suite"
+            f"{more}"
         )
+
+
+def ways_on(run: Path) -> list[str]:
+    """The keys by which another run uses what a run has, and what for."""
+    ways = [f"data.path={run} (pretrain on its prepared data)"] if (run / "data").exists() else []
+    if (run / "model").exists():
+        same = f"data.path={run}, on other text tokenizer.path={run}" if ways else f"tokenizer.path={run}"
+        return [
+            *ways, f"finetune.init={run} (`bertpre finetune`: fine-tune its model again)",
+            f"training.init={run} {same} (pretrain its model further)",
+        ]  # fmt: skip
+    if any((run / ARTEFACTS["pretrain"]).glob("step-*")):
+        new = f"{run}-model"
+        ways.append(
+            f"training.init={new} tokenizer.path={run} (pretrain the model of its last checkpoint further, which "
+            f"`bertpre export {run} --to bertpre --output-dir {new}` writes)"
+        )
+    return ways
 
 
 def as_override(key: str, value: Any) -> str:
@@ -211,7 +226,10 @@ def data_folder(recipe: Recipe) -> Path:
         other, its_recipe = load_run(recipe.data.path)
     except UserError as error:
         raise UserError(f"data.path: {error}") from None
-    if changed := [key for key in differences(its_recipe, recipe) if key.startswith(SHAPING)]:
+    changed = [key for key in differences(its_recipe, recipe) if key.startswith(SHAPING)]
+    if has_tokenizer_of(recipe, other):
+        changed = [key for key in changed if not key.startswith("tokenizer.")]
+    if changed:
         raise UserError(
             f"data.path: {other} was prepared with another {', '.join(changed)}; give the same values, or leave "
             "data.path out to prepare this run's own data"
@@ -223,6 +241,20 @@ def data_folder(recipe: Recipe) -> Path:
     if known not in (None, file_checksum(folder / "manifest.json")):
         raise UserError(f"data.path: {folder} is not the data that this run began with; its checksum differs")
     return folder
+
+
+def has_tokenizer_of(recipe: Recipe, run: Path) -> bool:
+    """Whether `tokenizer.path` is the tokenizer of a run, perhaps in another place."""
+    given = recipe.tokenizer.path and Path(model_of(recipe.tokenizer.path, "tokenizer")) / "tokenizer.json"
+    own = run / "tokenizer" / "tokenizer.json"
+    return bool(given and given.is_file() and own.is_file() and file_checksum(given) == file_checksum(own))
+
+
+def is_prepared(recipe: Recipe) -> bool:
+    """Whether a run's data is prepared; it may have been deleted since, which matters only until it is trained on."""
+    run = Path(recipe.output_dir)
+    has_data = recipe.data.path is not None or (run / ARTEFACTS["prepare"]).exists()
+    return is_finished(run, "prepare") and (has_data or is_finished(run, "pretrain"))
 
 
 def read_results(folder: Path) -> dict[str, Any]:
@@ -248,10 +280,15 @@ def is_finished(folder: Path, stage: str) -> bool:
     return stage in read_results(folder) and (stage != "finetune" or (folder / ARTEFACTS[stage]).is_dir())
 
 
-def refuse_unfinished_classifier(folder: Path) -> None:
-    """Raise UserError where a fine-tuning began again and has not ended: no result describes the classifier there."""
+def is_of_earlier_finetuning(folder: Path) -> bool:
+    """Whether a fine-tuning began again and has not ended: no result describes the classifier there."""
     has_classifier = (folder / ARTEFACTS["finetune"]).is_dir()
-    if has_classifier and "finetune" in read_manifest(folder) and not is_finished(folder, "finetune"):
+    return has_classifier and "finetune" in read_manifest(folder) and not is_finished(folder, "finetune")
+
+
+def refuse_unfinished_classifier(folder: Path) -> None:
+    """Raise UserError for a classifier of an earlier fine-tuning."""
+    if is_of_earlier_finetuning(folder):
         raise UserError(
             f"{folder}/{ARTEFACTS['finetune']} is of an earlier fine-tuning, and the last one has not ended; run "
             f"`bertpre finetune {folder}` to its end, or remove that folder"

@@ -24,6 +24,7 @@ from bertpre.finetuning.splits import (
     neighbours,
     own_parts,
     shifted_class,
+    state_of_label_files,
 )
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import overlap_text
@@ -78,7 +79,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
     blocks = neighbours(settings, test)
     metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
-    metrics["examples_digest"] = examples_fingerprint([test])
+    metrics |= {"examples_digest": examples_fingerprint([test]), "label_files": state_of_label_files(recipe)}
     metrics["chosen_on_test"] = is_chosen
     metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
     write_predictions(folder / "predictions.parquet", test, labels, outputs)

@@ -17,39 +17,50 @@ from bertpre.training.checkpoint import list_checkpoints, read_state
 def export(run_dir: str, to: str | None, output_dir: str | None, only: str | None = None) -> Path:
     """Write the run's models as a Hugging Face folder and check that they compute the same; returns its path.
 
-    `to` is `bert` or `modernbert`, the stock classes, of which None takes the one that fits; `bertpre`, which contains
-    its own code and needs `trust_remote_code=True`; or `onnx`, graphs of the masked language model and of the
-    classifier. The folder, by default `RUN_DIR/export-TO`, or `RUN_DIR/export` for None, holds the pretrained model
-    and, in `classifier/`, the fine-tuned one; a single model is written to the folder itself. `only`, `encoder` or
-    `classifier`, writes one of the two. Of a pretraining that has not ended, the model of the newest checkpoint is
-    written. The folder has a model card, `README.md`, with a picture of the curves. ModernBERT has neither segments nor
-    a head for next sentence prediction: for single texts it is the same model.
+    `run_dir` may be one of the run's checkpoints. `to` is `bert` or `modernbert`, the stock classes, of which None
+    takes the one that fits; `bertpre`, which contains its own code and needs `trust_remote_code=True`; or `onnx`,
+    graphs of the masked language model and of the classifier. The folder, by default `RUN_DIR/export-TO`, or
+    `RUN_DIR/export` for None, holds the pretrained model and, in `classifier/`, the fine-tuned one; a single model is
+    written to the folder itself. `only`, `encoder` or `classifier`, writes one of the two. Of a pretraining that has
+    not ended, the model of the newest checkpoint is written. The folder has a model card, `README.md`, with a picture
+    of the curves. ModernBERT has neither segments nor a head for next sentence prediction: for single texts it is the
+    same model.
     Raises UserError for an unknown `to` or `only`, another architecture's format, a run without such a model or with
     one whose fine-tuning began again, and a folder in use.
     """
     refuse_unknown(to, only)
-    run, recipe = load_run(run_dir)
-    name = "export" if to is None else f"export-{to}"
+    given = given_checkpoint(Path(run_dir).absolute())
+    run, recipe = load_run(run_dir if given is None else given.parent.parent)
+    name = ("export" if to is None else f"export-{to}") + (f"-{given.name}" if given else "")
     folder = Path(output_dir).absolute() if output_dir else run / name  # "." has no name
     check_writable(folder)
-    if only != "encoder":
+    if given is None and only != "encoder":
         refuse_unfinished_classifier(run)
     quiet_transformers()
     has_wanted = (run / "model").is_dir() or (only != "encoder" and (run / "finetuned").is_dir())
-    checkpoint = None if has_wanted or only == "classifier" else last_checkpoint(run)
+    checkpoint = given or (None if has_wanted or only == "classifier" else last_checkpoint(run))
     step = None if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
-    with new_folder(folder) as written, TemporaryDirectory() as place:
+    with new_folder(folder) as written, TemporaryDirectory() as temporary:
         source = run
         if checkpoint is not None:
-            source, only = Path(place), "encoder"
+            source, only = Path(temporary), "encoder"
             save_checkpoint_model(checkpoint, run, recipe, source / "model")
         difference = export_run(source, to, written, only)
         about = (results_for(run, only), read_manifest(run), read_metrics(run))
         write_card(written, recipe, *about, folder.name, step=step)
-    if step is not None:
+    if step is not None and given is None:
         print(f"export: {run} has no model of a whole pretraining; this is the one of its checkpoint after step {step}")
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")
     return folder
+
+
+def given_checkpoint(place: Path) -> Path | None:
+    """The place, where it is a run's checkpoint; raises UserError for a damaged one."""
+    if place.parent.name != "checkpoints" or not place.name.startswith("step-"):
+        return None
+    if read_state(place) is None:
+        raise UserError(f"{place}: is no intact checkpoint; give another one of {place.parent}")
+    return place
 
 
 def last_checkpoint(run: Path) -> Path | None:

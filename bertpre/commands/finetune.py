@@ -8,6 +8,7 @@ from typing import Any
 
 from bertpre.console import console, duration, spread_text
 from bertpre.finetuning.fit import FineTuning
+from bertpre.finetuning.loading import start_place
 from bertpre.finetuning.seeds import (
     best_of,
     checkpoint_folder,
@@ -61,6 +62,8 @@ def finetune(
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
     start = time.perf_counter()
     labelled = labelled or Labelled(recipe)
+    if settings.init != "random":
+        start_place(recipe, settings.init)  # before the results of an earlier classifier are dropped
     started = refuse_different_starts(lambda: start_of(recipe, labelled))
     parts, unlabelled = labelled.parts, labelled.unlabelled
     if accelerator.is_main_process:

@@ -18,11 +18,15 @@ from bertpre.data.store import SPLITS, open_shards, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer, maskable_ids, tokenizer_fingerprint
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, locked, refuse_unknown_model, save_tokenizer
-from bertpre.recipe import Recipe, Source, flatten
+from bertpre.recipe import Recipe, Source, differences, flatten
 from bertpre.run_directory import (
+    ARTEFACTS,
     claim,
     data_folder,
     is_finished,
+    is_prepared,
+    is_run,
+    load_run,
     model_of,
     read_results,
     refuse_unknown_starts,
@@ -31,7 +35,8 @@ from bertpre.run_directory import (
 
 CHANGED_CORPUS = (
     "the corpus has other files than when this run was prepared, and the run trains on the texts as they were; to "
-    "prepare it again, give another folder with output_dir=FOLDER"
+    "prepare it again, give another folder with output_dir=FOLDER; to go on there from this run's model, add "
+    "training.init and tokenizer.path with this run's folder"
 )
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument
 CONTINUE = {
@@ -63,7 +68,7 @@ def prepare(
         raise UserError("data.path: its data is prepared already; leave --shard and --merge out")
     data_folder(recipe)  # a mistake in data.path shows before anything is written
     folder = claim(recipe)
-    if is_finished(folder, "prepare"):
+    if is_prepared(recipe):
         changed = f"; {CHANGED_CORPUS}" if corpus_has_changed(recipe, folder) else ""
         raise UserError(f"{folder}/data exists: this run is prepared; continue with `bertpre run`{changed}")
     step = None
@@ -85,6 +90,7 @@ def prepare(
     refuse_unknown_text(data, maskable_ids(tokenizer))
     metrics |= audit_frequencies(read_token_counts(data), tokenizer, recipe.training.mask_split)
     metrics |= {"data_sha256": file_checksum(data / "manifest.json")}  # the manifest has the checksums of all files
+    refuse_other_data(folder, metrics["data_sha256"])
     metrics |= corpus_size(recipe, folder) if recipe.data.path is None else {}
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
@@ -93,6 +99,16 @@ def prepare(
     for line in audit_lines(metrics):
         (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics
+
+
+def refuse_other_data(folder: Path, data_sha256: str) -> None:
+    """Raise UserError where a pretraining has begun on other data, which was deleted."""
+    known = read_results(folder).get("prepare", {}).get("data_sha256", data_sha256)
+    if known != data_sha256 and (folder / ARTEFACTS["pretrain"]).exists():
+        raise UserError(
+            f"{folder}: the data that this run has begun to train on is gone, and the corpus gives other data now; "
+            "begin another run with output_dir=FOLDER"
+        )
 
 
 def corpus_size(recipe: Recipe, folder: Path) -> dict[str, int]:
@@ -158,8 +174,25 @@ def refuse_impossible(recipe: Recipe) -> None:
             raise UserError(f"tokenizer.path: {error}") from None
         if recipe.training.init is not None and not is_finished(Path(recipe.output_dir), "pretrain"):
             from bertpre.pretraining.model import initial_model
+            from bertpre.runtime import quiet_transformers
 
+            quiet_transformers()
             initial_model(recipe, known)
+    mention_other_validation(recipe)
+
+
+def mention_other_validation(recipe: Recipe) -> None:
+    """Warn where the validation documents are drawn otherwise than in the run that `training.init` names."""
+    if recipe.training.init is None or recipe.data.path is not None or not is_run(recipe.training.init):
+        return
+    other = load_run(recipe.training.init)[1]
+    keys = [key for key in differences(other, recipe) if key in ("seed", "pairs.validation_fraction")]
+    paths = [{source.path for source in (each.corpus, *each.corpus.more)} for each in (other, recipe) if each.corpus]
+    if keys and len(paths) == 2 and paths[0] & paths[1]:
+        print(
+            f"warning: {' and '.join(keys)} of {recipe.training.init} differ: it has trained on documents that this "
+            "run holds out for validation; give the same values, or the losses will be too low"
+        )
 
 
 def read_share(shard: str) -> tuple[int, int]:

@@ -110,10 +110,11 @@ def start_of(recipe: Recipe) -> dict[str, Any]:
 def refuse_to_begin_again(folder: Path) -> None:
     """Raise UserError where a pretraining has finished and no checkpoint of it is left to go on from."""
     if is_finished(folder, "pretrain") and newest_whole(folder / "checkpoints") is None:
+        has_model = (folder / "model").is_dir()
         raise UserError(
             f"{folder}: this pretraining has finished, and no checkpoint of it is left; to train again, give another "
-            f"folder with output_dir=FOLDER; to train its model further, add training.init={folder} "
-            f"tokenizer.path={folder} too"
+            "folder with output_dir=FOLDER"
+            + (f"; to train its model further, add training.init={folder} tokenizer.path={folder} too" * has_model)
         )
 
 

@@ -11,11 +11,11 @@ from bertpre.commands.push import push_result
 from bertpre.console import console
 from bertpre.errors import UserError
 from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint
-from bertpre.finetuning.splits import Labelled, label_files
+from bertpre.finetuning.splits import Labelled, state_of_label_files
 from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, next_lines, write_report
-from bertpre.run_directory import claim, is_finished, read_manifest, read_results, refuse_unknown_starts
+from bertpre.run_directory import claim, is_finished, is_prepared, read_manifest, read_results, refuse_unknown_starts
 
 STAGES: dict[str, Callable[..., object]] = {
     "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
@@ -31,10 +31,16 @@ def run(recipe: Recipe) -> Path:
         check_labels(labelled)  # a mistake in the labels shows now, not after hours of pretraining
     elif recipe.finetune is not None and is_finished(folder, "evaluate"):
         mention_changes(folder, labelled)
+    has_own_model = recipe.corpus is not None and (not starts_elsewhere(recipe) or is_prepared(recipe))
+    if recipe.corpus is not None and not has_own_model:
+        console.say(
+            "prepare, pretrain: left out, as finetune.init names another model; `bertpre pretrain` trains one of this "
+            "recipe after `bertpre prepare`"
+        )
     for name, stage in STAGES.items():
-        if recipe.finetune is None if name in ON_LABELS else recipe.corpus is None:
+        if recipe.finetune is None if name in ON_LABELS else not has_own_model:
             continue
-        if is_finished(folder, name):
+        if is_prepared(recipe) if name == "prepare" else is_finished(folder, name):
             console.say(f"{name}: already finished, skipped")
             if name == "prepare" and corpus_has_changed(recipe, folder):
                 print(f"warning: {CHANGED_CORPUS}")
@@ -46,6 +52,11 @@ def run(recipe: Recipe) -> Path:
     push_result(recipe)
     print("\n".join([*closing_lines(folder, recipe), *next_lines(folder, recipe)]))
     return folder
+
+
+def starts_elsewhere(recipe: Recipe) -> bool:
+    """Whether the classifier begins from a model that is not the recipe's own."""
+    return recipe.finetune is not None and not recipe.finetune.uses_recipe_model
 
 
 def refuse_to_replace_several(folder: Path) -> None:
@@ -65,12 +76,10 @@ def check_labels(labelled: Labelled) -> None:
 
 
 def mention_changes(folder: Path, labelled: Labelled) -> None:
-    """Say so where finished stages have used other labelled texts; they are read only where a file is newer."""
-    predictions = folder / "predictions.parquet"
-    measured = predictions.stat().st_mtime if predictions.exists() else 0.0
-    if not any(file.stat().st_mtime > measured for file in label_files(labelled.recipe)):
+    """Say so where finished stages have used other labelled texts; they are read only where their files differ."""
+    results, state = read_results(folder), state_of_label_files(labelled.recipe)
+    if results["evaluate"].get("label_files", state) == state:
         return
-    results = read_results(folder)
     if learned_fingerprint(labelled) != results["finetune"].get("examples_digest"):
         print(f"warning: {CHANGED}")
     elif examples_fingerprint([labelled.test]) != results["evaluate"].get("examples_digest"):

@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 
-from bertpre.console import console
+from bertpre.console import console, log_once
 from bertpre.data.raw_text import for_clean_texts
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError, first_line
@@ -21,7 +21,7 @@ from bertpre.model import folders
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
-from bertpre.run_directory import is_run, load_run, model_of
+from bertpre.run_directory import is_of_earlier_finetuning, is_run, load_run, model_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -131,8 +131,8 @@ def load_start(recipe: Recipe, init: str, task: Task, seed: int) -> "Loaded":
     return random_start(recipe, task, seed) if init == "random" else trained_start(recipe, init, task)
 
 
-def trained_start(recipe: Recipe, init: str, task: Task) -> "Loaded":
-    """An encoder with a new head, and its tokenizer; `init` and errors are those of `load_start`."""
+def start_place(recipe: Recipe, init: str) -> tuple[str, str]:
+    """Where the encoder and its tokenizer are; `init` as in `load_start`. Raises UserError where it is missing."""
     run = recipe.output_dir if init == "pretrained" else init
     source = model_of(run)
     if is_run(run) and not Path(source).exists():
@@ -141,11 +141,17 @@ def trained_start(recipe: Recipe, init: str, task: Task) -> "Loaded":
             "random, a folder or a Hub id"
         )
     refuse_unknown_model(source, "finetune.init")
+    return source, model_of(run, "tokenizer")
+
+
+def trained_start(recipe: Recipe, init: str, task: Task) -> "Loaded":
+    """An encoder with a new head, and its tokenizer; `init` and errors are those of `load_start`."""
+    source, tokenizer_source = start_place(recipe, init)
     model, tokenizer = load_model(
         source,
         task.auto_class,
         f"finetune.init: {source!r} is not an encoder",
-        tokenizer_source=model_of(run, "tokenizer"),
+        tokenizer_source=tokenizer_source,
         configure=partial(configure_for_task, settings=recipe.required_finetune, task=task),
         new_head=True,
     )
@@ -266,6 +272,8 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
         source = folder / "finetuned"
         if not source.exists():
             raise UserError(f"no classifier in {source}; run `bertpre finetune` first")
+        if is_of_earlier_finetuning(folder):
+            log_once(f"{source} is of an earlier fine-tuning; the last one has not ended")
         model, tokenizer = load_model(str(source), None, f"{str(source)!r} is not a text classifier")
         task = Task(recipe.required_finetune.task, class_names(model))
         return Classifier.of(recipe, model, tokenizer, task), recipe.required_finetune

@@ -296,11 +296,6 @@ def binding_values(recipe: Recipe, sections: set[str] | None = None) -> dict[str
     return flatten(recipe.model_dump(include=sections, exclude=FREE))
 
 
-def free_keys() -> list[str]:
-    """The dotted keys that may change between runs."""
-    return [key.replace("__all__", "N") for key in flatten(FREE)]
-
-
 def differences(old: Recipe, new: Recipe) -> list[str]:
     """The dotted keys whose values differ between two recipes; those that may change between runs do not count."""
     one, other = binding_values(old), binding_values(new)

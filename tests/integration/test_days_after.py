@@ -1,0 +1,126 @@
+"""The days after the first run: files are deleted, models move, more training follows, and nothing is lost by it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from bertpre.run_directory import read_results
+from tests.helpers import copy_run, run_here, tree_hash
+
+
+@pytest.fixture
+def finished(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run, which a test may damage."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "finished"))
+
+
+def test_where_the_model_is_gone_the_earlier_classifier_and_its_results_stay(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(finished / "model")
+    before = read_results(finished)
+    assert run_here("finetune", finished) == 2
+    assert "finetune.init: no pretrained model in" in capsys.readouterr().err
+    assert read_results(finished) == before and before.keys() >= {"finetune", "evaluate"}
+
+
+def test_keys_stay_fixed_where_the_files_of_a_finished_stage_are_deleted(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(finished / "checkpoints")
+    recipe = (finished / "recipe.yaml").read_text()
+    assert run_here("run", finished, "training.max_steps=500") == 2
+    refused = capsys.readouterr().err
+    assert "differs in training.max_steps" in refused and "training.max_steps=10" in refused
+    assert f"training.init={finished} data.path={finished}" in refused
+    assert (finished / "recipe.yaml").read_text() == recipe
+    assert run_here("pretrain", finished) == 2
+    assert f"add training.init={finished}" in capsys.readouterr().err
+    shutil.rmtree(finished / "model")
+    assert run_here("pretrain", finished) == 2
+    assert "training.init" not in capsys.readouterr().err
+
+
+def test_a_run_that_starts_from_another_model_does_not_pretrain(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    assert run_here("run", tiny_run / "recipe.yaml", f"output_dir={new}", f"finetune.init={tiny_run}") == 0
+    assert "prepare, pretrain: left out" in capsys.readouterr().out
+    assert read_results(new).keys() == {"finetune", "evaluate"}
+    assert not (new / "data").exists() and not (new / "model").exists()
+
+
+def test_deleted_data_is_prepared_again(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copy_run(tiny_run, tmp_path / "run", "prepare")
+    shutil.rmtree(run / "data")
+    assert run_here("prepare", run) == 0
+    assert tree_hash(run / "data") == tree_hash(tiny_run / "data")
+    assert run_here("prepare", run) == 2  # it is there
+    shutil.rmtree(run / "data")
+    (run / "checkpoints").mkdir()
+    results = read_results(run)
+    results["prepare"]["data_sha256"] = "of other texts"
+    (run / "results.json").write_text(json.dumps(results))
+    capsys.readouterr()
+    assert run_here("prepare", run) == 2
+    assert "the data that this run has begun to train on is gone" in capsys.readouterr().err
+
+
+def test_a_model_is_trained_further_on_the_same_data_or_on_other_text(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, start = tiny_run / "recipe.yaml", f"training.init={tiny_run}"
+    on_same = (f"data.path={tiny_run}", f"tokenizer.path={tiny_run}")  # of which the second says nothing new
+    assert run_here("prepare", recipe, f"output_dir={tmp_path / 'same'}", start, *on_same) == 0
+    assert not (tmp_path / "same" / "data").exists()
+    assert "warning: seed" not in capsys.readouterr().out
+    other = (f"output_dir={tmp_path / 'other'}", start, f"tokenizer.path={tiny_run}")
+    assert run_here("prepare", recipe, *other, "seed=5") == 0
+    assert f"warning: seed of {tiny_run} differ: it has trained on documents" in capsys.readouterr().out
+
+
+def test_every_checkpoint_can_be_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = finished / "checkpoints" / "step-00000005"
+    assert run_here("export", checkpoint, "--to", "bertpre", "--output-dir", tmp_path / "five") == 0
+    exported, weights = load_file(tmp_path / "five" / "model.safetensors"), load_file(checkpoint / "model.safetensors")
+    assert exported.keys() <= weights.keys() and len(exported) > 30
+    assert all(weight.equal(weights[name]) for name, weight in exported.items())
+    assert "A checkpoint at step 5" in (tmp_path / "five" / "README.md").read_text()
+    assert run_here("export", checkpoint, "--to", "bert") == 0
+    assert (finished / "export-bert-step-00000005" / "config.json").is_file()
+    (checkpoint / "model.safetensors").write_bytes(b"damaged")
+    assert run_here("export", checkpoint, "--to", "bert", "--output-dir", tmp_path / "damaged") == 2
+    assert "is no intact checkpoint" in capsys.readouterr().err
+
+
+def test_an_earlier_classifier_is_named_as_one(finished: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run_here("predict", finished, "A fine film.") == 0
+    assert "earlier fine-tuning" not in caplog.text
+    results = read_results(finished)
+    del results["finetune"], results["evaluate"]  # as a fine-tuning leaves them that was interrupted
+    (finished / "results.json").write_text(json.dumps(results))
+    assert run_here("predict", finished, "A fine film.") == 0
+    assert "is of an earlier fine-tuning; the last one has not ended" in caplog.text
+
+
+def test_other_labels_in_a_file_with_an_old_date_are_noticed(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"A {word} film number {number}.,{word}" for number in range(40) for word in ("good", "bad")]
+    labels = tmp_path / "labels.csv"
+    labels.write_text("\n".join(["text,label", *texts]))
+    new = (f"output_dir={tmp_path / 'new'}", f"finetune.init={finished}", f"finetune.path={labels}")
+    arguments = ("run", finished / "recipe.yaml", *new, "finetune.test_fraction=0.2", "finetune.epochs=1")
+    assert run_here(*arguments) == 0
+    capsys.readouterr()
+    assert run_here(*arguments) == 0
+    assert "have changed" not in capsys.readouterr().out
+    labels.write_text("\n".join(["text,label", *texts[:60]]))
+    os.utime(labels, (0, 0))
+    assert run_here(*arguments) == 0
+    assert "warning: the labelled texts have changed since the classifier was trained" in capsys.readouterr().out
