@@ -93,6 +93,15 @@ def a_recipe_and_a_file(
 ) -> None: ...
 
 
+def a_recipe_and_other_texts(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    file: Annotated[
+        str | None, typer.Option(help="Other labelled texts to measure a finished run on. Nothing is written.")
+    ] = None,
+) -> None: ...
+
+
 def a_recipe_in_jobs(
     recipe: RecipeName,
     overrides: Overrides = None,
@@ -252,9 +261,9 @@ SECTIONS = {  # of `bertpre --help`
                 ("finetune imdb-base", "finetune own-text finetune.init=runs/own-text output_dir=runs/again")),
     ),
     "Measure": (
-        Command("evaluate", "evaluate:evaluate", a_recipe,
+        Command("evaluate", "evaluate:evaluate_run_or_file", a_recipe_and_other_texts,
                 "Measure the fine-tuned model on the test split.",
-                ("evaluate imdb-base", "evaluate runs/quickstart")),
+                ("evaluate imdb-base", "evaluate runs/quickstart --file newer.csv")),
         Command("baseline", "baseline:baseline", a_recipe,
                 "Train baselines on the same examples. "
                 "Compares bag-of-words models and the same network without pretraining.",

@@ -11,7 +11,7 @@ from bertpre.console import interval_text, spread_text
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
 from bertpre.finetuning.encoding import cut_text
-from bertpre.finetuning.examples import Examples, overlap
+from bertpre.finetuning.examples import Examples, overlap, read_examples
 from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
@@ -19,17 +19,28 @@ from bertpre.finetuning.scores import intervals, main_metrics, score
 from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint, measure_seeds
 from bertpre.finetuning.splits import (
     Labelled,
+    Parts,
     chosen_on_test,
     digest_of_test,
     neighbours,
     own_parts,
+    place_of_test,
     shifted_class,
     state_of_label_files,
 )
-from bertpre.recipe import Recipe
+from bertpre.recipe import Recipe, with_absolute_paths
+from bertpre.recipe.schema import Evaluate
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.report import write_report
-from bertpre.run_directory import claim, drop_results, is_finished, one_at_a_time, read_results, write_results
+from bertpre.run_directory import (
+    claim,
+    drop_results,
+    is_finished,
+    one_at_a_time,
+    read_results,
+    refuse_other_recipe,
+    write_results,
+)
 from bertpre.runtime import start_accelerator
 
 CHANGED = "the labelled texts have changed since the classifier was trained; `bertpre finetune` trains it on them"
@@ -43,8 +54,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     the recipe's texts where they may have been read already.
     """
     settings, folder = recipe.required_finetune, claim(recipe)
-    if not is_finished(folder, "finetune"):
-        raise UserError(f"no finished classifier in {folder}/finetuned; run `bertpre finetune` first")
+    refuse_without_classifier(folder)
     start = time.perf_counter()
     start_accelerator()  # hides the libraries' progress bars
     labelled = labelled or Labelled(recipe)
@@ -59,29 +69,11 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         print(f"warning: {CHANGED}")
     if is_chosen := chosen_on_test(recipe):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
-    classifier = load_classifier(recipe, folder / "finetuned", test.classes)
-    encoded = classifier.encode(test)
-    labels, outputs = classifier.apply(encoded)
-    if encoded.num_cut:
-        print(f"evaluate: {cut_text(settings, 'test', encoded.num_cut, len(test))}")
-    unscored = sum(map(len, test.texts)) - sum(map(len, labels)) if settings.task == "tokens" else 0
-    if unscored:
-        limit = f"finetune.max_length={settings.max_length}"
-        print(f"warning: {unscored:,} words lie beyond {limit} tokens and are not scored")
-    if warning := shifted_class(settings.task, parts.training, test):
-        print(f"warning: {warning}")
-    if settings.task == "classification" and (warning := never_predicted(test.classes, labels, outputs)):
-        print(f"warning: {warning}")
-    metrics = score(settings.task, labels, outputs, test.classes)
-    if unscored:
-        metrics["unscored_words"] = unscored
+    metrics, labels, outputs = measure(recipe, parts, unlabelled, test)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
-    blocks = neighbours(settings, test)
-    metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
     metrics |= {"examples_digest": examples_fingerprint([test]), "label_files": state_of_label_files(recipe)}
     metrics["chosen_on_test"] = is_chosen
-    metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
     metrics["mistakes"] = worst_mistakes(settings.task, test, labels, outputs)
     metrics["seconds"] = time.perf_counter() - start
@@ -97,6 +89,62 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} test texts")
     print(f"evaluate: {overlap_text(metrics)}")
     return metrics
+
+
+def evaluate_file(recipe: Recipe, file: str) -> dict[str, Any]:
+    """Measure the fine-tuned classifier on other labelled texts, a file or a folder; writes nothing, returns metrics.
+
+    Their columns and classes are those of the recipe, whose training texts are read, too.
+    """
+    settings, folder, labelled = recipe.required_finetune, Path(recipe.output_dir), Labelled(recipe)
+    refuse_without_classifier(folder)
+    refuse_other_recipe(with_absolute_paths(recipe), folder / "recipe.yaml")
+    start_accelerator()
+    path, split = place_of_test(recipe.model_copy(update={"evaluate": Evaluate(path=file)}))
+    encoder = labelled.parts.training.encoder
+    test = read_examples(settings, split, path=path, encoder=encoder, key="evaluate")
+    metrics, _, _ = measure(recipe, labelled.parts, labelled.unlabelled, test)
+    print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} texts of {file}; nothing is written")
+    print(f"evaluate: {overlap_text(metrics)}")
+    return metrics
+
+
+def evaluate_run_or_file(recipe: Recipe, file: str | None = None) -> dict[str, Any]:
+    """`evaluate`, or `evaluate_file` where there is a file."""
+    return evaluate(recipe) if file is None else evaluate_file(recipe, file)
+
+
+def refuse_without_classifier(folder: Path) -> None:
+    """Raise UserError where no fine-tuning has finished in a run directory."""
+    if not is_finished(folder, "finetune"):
+        raise UserError(f"no finished classifier in {folder}/finetuned; run `bertpre finetune` first")
+
+
+def measure(
+    recipe: Recipe, parts: Parts, unlabelled: Examples | None, test: Examples
+) -> tuple[dict[str, Any], Any, Any]:
+    """The classifier's metrics on some texts, their labels, and what it says of each; prints what to know of them."""
+    settings = recipe.required_finetune
+    classifier = load_classifier(recipe, Path(recipe.output_dir) / "finetuned", test.classes)
+    encoded = classifier.encode(test)
+    labels, outputs = classifier.apply(encoded)
+    if encoded.num_cut:
+        print(f"evaluate: {cut_text(settings, 'test', encoded.num_cut, len(test))}")
+    unscored = sum(map(len, test.texts)) - sum(map(len, labels)) if settings.task == "tokens" else 0
+    if unscored:
+        limit = f"finetune.max_length={settings.max_length}"
+        print(f"warning: {unscored:,} words lie beyond {limit} tokens and are not scored")
+    if warning := shifted_class(settings.task, parts.training, test):
+        print(f"warning: {warning}")
+    if settings.task == "classification" and (warning := never_predicted(test.classes, labels, outputs)):
+        print(f"warning: {warning}")
+    metrics = score(settings.task, labels, outputs, test.classes)
+    if unscored:
+        metrics["unscored_words"] = unscored
+    blocks = neighbours(settings, test)
+    metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
+    metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
+    return metrics, labels, outputs
 
 
 def never_predicted(classes: Sequence[str], labels: np.ndarray, outputs: np.ndarray) -> str | None:

@@ -62,10 +62,10 @@ def finetune(
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
     start = time.perf_counter()
     labelled = labelled or Labelled(recipe)
-    if settings.init != "random":
-        start_place(recipe, settings.init)  # before the results of an earlier classifier are dropped
     started = refuse_different_starts(lambda: start_of(recipe, labelled))
     parts, unlabelled = labelled.parts, labelled.unlabelled
+    if settings.init != "random":
+        start_place(recipe, settings.init)  # before the results of an earlier classifier are dropped
     if accelerator.is_main_process:
         for name, part in vars(parts).items():
             if part is not None:

@@ -14,6 +14,7 @@ from bertpre.data.compressed import file_named, open_file
 if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Features
+    from pyarrow.parquet import RowGroupMetaData
 
 Row = TypeVar("Row", str, dict[str, Any])
 READ_BYTES = 1 << 20
@@ -75,10 +76,17 @@ class ParquetFiles:
                 if missing := set(self.columns or ()).difference(file.schema_arrow.names):
                     raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
                 for group in range(file.num_row_groups):
-                    size = file.metadata.row_group(group)  # of books, a few rows are much text
-                    rows = max(1, BATCH_CHARACTERS * size.num_rows // max(1, size.total_byte_size))
-                    for batch in file.iter_batches(min(batch_size, rows), row_groups=[group], columns=self.columns):
+                    rows = min(batch_size, rows_in_memory(file.metadata.row_group(group), self.columns))
+                    for batch in file.iter_batches(rows, row_groups=[group], columns=self.columns):
                         yield batch.to_pydict()
+
+
+def rows_in_memory(group: "RowGroupMetaData", columns: list[str] | None) -> int:
+    """How many rows of a row group to have in memory at a time: of books, a few are much text."""
+    parts = [group.column(number) for number in range(group.num_columns)]
+    read = [part for part in parts if columns is None or part.path_in_schema.split(".")[0] in columns]
+    size = sum(part.total_uncompressed_size for part in read)
+    return max(1, BATCH_CHARACTERS * group.num_rows // max(1, size))
 
 
 def read_schema(name: str) -> "pa.Schema":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -124,3 +125,20 @@ def test_other_labels_in_a_file_with_an_old_date_are_noticed(
     os.utime(labels, (0, 0))
     assert run_here(*arguments) == 0
     assert "warning: the labelled texts have changed since the classifier was trained" in capsys.readouterr().out
+
+
+def test_a_finished_classifier_is_measured_on_other_texts(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "newer.csv"
+    file.write_text("text,label\nA wonderful film.,positive\nA dull film.,negative\nThe acting was fine.,positive\n")
+    before = tree_hash(finished)
+    assert run_here("evaluate", finished, "--file", file) == 0
+    printed = capsys.readouterr().out
+    assert re.search(rf"accuracy (0.0000|0.3333|0.6667|1.0000) .* on 3 texts of {file}; nothing is written", printed)
+    file.write_text("text,label\nA wonderful film.,splendid\n")
+    assert run_here("evaluate", finished, "--file", file) == 2
+    assert "splendid" in capsys.readouterr().err
+    assert run_here("evaluate", finished, "finetune.max_length=40", "--file", file) == 2
+    assert "differs in finetune.max_length" in capsys.readouterr().err
+    assert tree_hash(finished) == before

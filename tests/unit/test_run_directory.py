@@ -205,10 +205,10 @@ def test_a_refused_recipe_names_only_what_the_run_has(tiny_recipe: Path) -> None
     run = claim(recipe)
     for folder in ("data", "checkpoints"):
         (run / folder).mkdir()
-    with pytest.raises(UserError, match=rf"add data.path={run} \(pretrain on its prepared data\); these"):
+    with pytest.raises(UserError, match=rf"add data.path={run} \(pretrain on its prepared data\)$"):
         claim(load(tiny_recipe, "training.learning_rate=0.5"))
     (run / "model").mkdir()
-    with pytest.raises(UserError, match=rf"or training.init={run} tokenizer.path={run} "):
+    with pytest.raises(UserError, match=rf"training.init={run} data.path={run}, on other text tokenizer.path={run} "):
         claim(load(tiny_recipe, "training.learning_rate=0.5"))
 
 
