@@ -30,8 +30,9 @@ def test_where_the_model_is_gone_the_earlier_classifier_and_its_results_stay(
 
 
 def test_keys_stay_fixed_where_the_files_of_a_finished_stage_are_deleted(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    finished = copy_run(tiny_run, tmp_path / "finished", "prepare", "pretrain")
     shutil.rmtree(finished / "checkpoints")
     recipe = (finished / "recipe.yaml").read_text()
     assert run_here("run", finished, "training.max_steps=500") == 2
