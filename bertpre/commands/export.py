@@ -59,7 +59,7 @@ def given_checkpoint(place: Path) -> Path | None:
     if place.parent.name != "checkpoints" or not place.name.startswith("step-"):
         return None
     if read_state(place) is None:
-        raise UserError(f"{place}: is no intact checkpoint; give another one of {place.parent}")
+        raise UserError(f"{place}: is not an intact checkpoint; give another one of {place.parent}")
     return place
 
 

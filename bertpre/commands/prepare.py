@@ -35,7 +35,7 @@ from bertpre.run_directory import (
 
 CHANGED_CORPUS = (
     "the corpus has other files than when this run was prepared, and the run trains on the texts as they were; to "
-    "prepare it again, give another folder with output_dir=FOLDER; to go on there from this run's model, add "
+    "prepare it again, give another folder with output_dir=FOLDER; to train this run's model further there, add "
     "training.init and tokenizer.path with this run's folder"
 )
 KEYS = {"validation_fraction": "pairs.validation_fraction", "workers": "prepare.workers"}  # by argument

@@ -76,9 +76,12 @@ def check_labels(labelled: Labelled) -> None:
 
 
 def mention_changes(folder: Path, labelled: Labelled) -> None:
-    """Say so where finished stages have used other labelled texts; they are read only where their files differ."""
+    """Say so where finished stages have used other labelled texts; they are read only where their files differ.
+
+    A finished run needs them no more, so nothing is said where they are gone.
+    """
     results, state = read_results(folder), state_of_label_files(labelled.recipe)
-    if results["evaluate"].get("label_files", state) == state:
+    if state in (None, results["evaluate"].get("label_files", state)):
         return
     if learned_fingerprint(labelled) != results["finetune"].get("examples_digest"):
         print(f"warning: {CHANGED}")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from bertpre.data.pairs import SHORTEST_ROW
+from bertpre.data.pairs import KINDS, SHORTEST_ROW
 from bertpre.data.randomness import LARGEST_SEED
 from bertpre.data.sampler import SHARDS_PER_GROUP, Example, PairDataset
 from bertpre.data.store import SPLITS
@@ -15,7 +15,6 @@ from bertpre.data.token_store import TokenStore
 from bertpre.errors import UserError, refuse_outside, refuse_unknown
 
 Kind = Literal["nsp", "sop", "none"]
-KINDS = ("nsp", "sop", "none")
 
 
 class SegmentPairs:

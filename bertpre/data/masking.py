@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 
-from bertpre.data.pairs import IGNORE_INDEX, SHORTEST_ROW
+from bertpre.data.pairs import IGNORE_INDEX, KINDS, SHORTEST_ROW
 from bertpre.data.randomness import LARGEST_SEED, uniform
 from bertpre.data.sampler import Example
 from bertpre.data.tokenizer import SPECIAL_TOKENS, all_special_ids, maskable_ids, refuse_other_tokens
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 CHOICE, ACTION, REPLACEMENT, SPAN = range(4)  # the random numbers of a token
 NOT_A_CANDIDATE = 2.0  # choice number above all others, which are below 1
 SPAN_STOP, LONGEST_SPAN = 0.2, 10  # as in SpanBERT
-KINDS = ("nsp", "sop", "none")
 
 
 class MaskingCollator:

@@ -7,6 +7,7 @@ import numpy as np
 
 # Columns of a plan: where segment A and segment B begin and end in the shard's tokens, and the label.
 A_START, A_END, B_START, B_END, IS_RANDOM_NEXT = range(5)
+KINDS = ("nsp", "sop", "none")  # of pairs: next-sentence prediction, the order of sentences, packed rows
 SPECIAL_TOKENS_IN_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 SHORTEST_ROW = 8  # the least max_length, as in the recipe
 IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target

@@ -90,17 +90,18 @@ def read_parts(recipe: Recipe) -> Parts:
     return Parts(training, validation, test)
 
 
-def label_files(recipe: Recipe) -> list[Path]:
-    """The local files that a recipe's labelled texts may be in: files, patterns, and whole folders."""
+def state_of_label_files(recipe: Recipe) -> str | None:
+    """A hash of the sizes and dates of the local files with labelled texts; None where some are gone.
+
+    So a change shows without reading them. The files are those of patterns and whole folders, too.
+    """
     settings = recipe.required_finetune
     further = settings.unlabelled.path if settings.unlabelled else None
-    paths = [settings.path, settings.validation_path, further, recipe.evaluate.path]
-    return [file for path in paths if path for file in local_files(path)]
-
-
-def state_of_label_files(recipe: Recipe) -> str:
-    """A hash of the sizes and dates of the local files with labelled texts: a change shows without reading them."""
-    state = [(each.st_size, each.st_mtime_ns) for each in (file.stat() for file in label_files(recipe))]
+    places = filter(None, [settings.path, settings.validation_path, further, recipe.evaluate.path])
+    found = {place: local_files(place) for place in places}
+    if any(Path(place).is_absolute() and not files for place, files in found.items()):
+        return None
+    state = [(each.st_size, each.st_mtime_ns) for files in found.values() for each in (file.stat() for file in files)]
     return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
 

@@ -97,7 +97,7 @@ def test_every_checkpoint_can_be_exported(finished: Path, tmp_path: Path, capsys
     assert (finished / "export-bert-step-00000005" / "config.json").is_file()
     (checkpoint / "model.safetensors").write_bytes(b"damaged")
     assert run_here("export", checkpoint, "--to", "bert", "--output-dir", tmp_path / "damaged") == 2
-    assert "is no intact checkpoint" in capsys.readouterr().err
+    assert "is not an intact checkpoint" in capsys.readouterr().err
 
 
 def test_an_earlier_classifier_is_named_as_one(finished: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -143,3 +143,16 @@ def test_a_finished_classifier_is_measured_on_other_texts(
     assert run_here("evaluate", finished, "finetune.max_length=40", "--file", file) == 2
     assert "differs in finetune.max_length" in capsys.readouterr().err
     assert tree_hash(finished) == before
+
+
+def test_a_finished_run_needs_its_labels_no_more(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = tmp_path / "labels.csv"
+    texts = [f"A {word} film number {number}.,{word}" for number in range(20) for word in ("good", "bad")]
+    labels.write_text("\n".join(["text,label", *texts]))
+    new = (f"output_dir={tmp_path / 'new'}", f"finetune.init={finished}", f"finetune.path={labels}")
+    arguments = ("run", finished / "recipe.yaml", *new, "finetune.test_fraction=0.2", "finetune.epochs=1")
+    assert run_here(*arguments) == 0
+    labels.unlink()
+    assert run_here("run", tmp_path / "new") == 0, capsys.readouterr().err

@@ -300,7 +300,7 @@ def test_keys_that_change_no_result_may_change_between_runs(
     assert run_here(*arguments, "training.learning_rate=5e-4") == 2
     refused = capsys.readouterr().err
     assert "differs in training.learning_rate" in refused
-    assert f"{target} --to bertpre --output-dir {target}-model` writes" in refused  # a way to go on from its checkpoint
+    assert f"{target} --to bertpre --output-dir {target}-model` writes" in refused
     free = (
         "training.log_every=5",
         "training.eval_every=3",
