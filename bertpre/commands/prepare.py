@@ -11,7 +11,7 @@ import numpy as np
 from bertpre.console import console, duration, is_one_of_several
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
-from bertpre.data.corpus import TextSource, held_out_place
+from bertpre.data.corpus import TextSource, place_beside
 from bertpre.data.local_files import local_files
 from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
@@ -118,9 +118,10 @@ def corpus_size(recipe: Recipe, folder: Path) -> dict[str, int]:
     """
     if recipe.corpus is None:
         return {}
-    held_out = held_out_place(recipe.corpus.held_out, recipe.corpus.path)[0] if recipe.corpus.held_out else None
-    paths = {recipe.corpus.path, *(source.path for source in recipe.corpus.more), held_out}
-    files = [file for path in paths if path for file in local_files(path)]
+    corpus = recipe.corpus
+    beside = [place_beside(place, corpus.path)[0] for place in (corpus.validation, corpus.held_out) if place]
+    paths = {corpus.path, *(source.path for source in corpus.more), *beside}
+    files = [file for path in paths for file in local_files(path)]
     sizes = [file.stat().st_size for file in files if folder.resolve() not in file.resolve().parents]
     return {"corpus_files": len(sizes), "corpus_bytes": sum(sizes)} if sizes else {}
 
@@ -185,8 +186,10 @@ def mention_other_validation(recipe: Recipe) -> None:
     """Warn where the validation documents are drawn otherwise than in the run that `training.init` names."""
     if recipe.training.init is None or recipe.data.path is not None or not is_run(recipe.training.init):
         return
-    other = load_run(recipe.training.init)[1]
-    keys = [key for key in differences(other, recipe) if key in ("seed", "pairs.validation_fraction")]
+    if recipe.corpus is None or recipe.corpus.validation is not None:
+        return
+    other, drawn_by = load_run(recipe.training.init)[1], ("seed", "pairs.validation_fraction", "corpus.validation")
+    keys = [key for key in differences(other, recipe) if key in drawn_by]
     paths = [{source.path for source in (each.corpus, *each.corpus.more)} for each in (other, recipe) if each.corpus]
     if keys and len(paths) == 2 and paths[0] & paths[1]:
         print(
@@ -229,7 +232,8 @@ def store_builder(recipe: Recipe, folder: Path, part_characters: int) -> StoreBu
     return StoreBuilder(
         folder=folder,
         sources=sources,
-        held_out=sources[0].held_out(corpus.held_out) if corpus.held_out else None,
+        validation=sources[0].beside(corpus.validation, "validation"),
+        held_out=sources[0].beside(corpus.held_out, "held_out"),
         min_characters=corpus.min_characters,
         near_duplicates=corpus.near_duplicates,
         tokenizer=TokenizerOptions(**options, max_length=recipe.model.max_position_embeddings),

@@ -90,6 +90,7 @@ class StoreBuilder:
     tokenizer: TokenizerOptions
     validation_fraction: float
     seed: int
+    validation: TextSource | None = None  # texts to validate on, instead of a fraction of the documents
     held_out: TextSource | None = None  # texts that are dropped from the sources
     min_characters: int = 1
     near_duplicates: bool = False
@@ -139,9 +140,10 @@ class StoreBuilder:
 
     def clean(self, job: int = 0, jobs: int = 1) -> None:
         """Step 1: clean this job's parts; each job reads the whole corpus, which costs little beside the rest."""
-        sources, counts = [("parts", source) for source in self.sources], {"parts": 0, "held_out": 0}
-        if self.held_out is not None:
-            sources.append(("held_out", self.held_out))
+        beside = {"validation": self.validation, "held_out": self.held_out}
+        sources = [("parts", source) for source in self.sources]
+        sources += [(kind, source) for kind, source in beside.items() if source is not None]
+        counts = dict.fromkeys(("parts", *beside), 0)
         mention_unread_splits([source for _, source in sources if not isinstance(source, GivenTexts)])
 
         def calls() -> Iterator[tuple[Part, list[str], CleanOptions]]:
@@ -156,24 +158,26 @@ class StoreBuilder:
 
         self.workspace.folder.mkdir(exist_ok=True)
         self.run(clean_part, calls())
-        self.workspace.save_counts(**counts, settings=self.settings)
+        self.workspace.save_counts(counts, self.settings)
 
     def choose(self) -> None:
         """Step 2: mark the documents that are kept and obtain the tokenizer, unless this was done for the same parts.
 
-        The first of several duplicates is kept, and none of a held-out document.
+        The first of several duplicates is kept, that in the validation texts before all others, and none of a held-out
+        document.
         """
         console.draw("prepare: removing duplicates and learning the vocabulary")
-        parts, held_out = self.workspace.cleaned_parts()
+        training, validation, held_out = self.workspace.cleaned_parts()
+        parts = validation + training
         no_text = UserError(f"{self.sources[0]} contains no text")
-        if not parts:
+        if not training:
             raise no_text
         all_digests = [part.load("digests") for part in held_out + parts]
         sizes = [len(digests) for digests in all_digests]
         digests, num_held_out = np.concatenate(all_digests), sum(sizes[: len(held_out)])
         given = None if self.tokenizer.path is None else tokenizer_fingerprint(self.given_tokenizer())
         dropped_before = [part.facts("clean")["dropped"] for part in parts]
-        settings = self.tokenizer, given, num_held_out, self.near_duplicates, sizes, dropped_before
+        settings = self.tokenizer, given, num_held_out, self.near_duplicates, sizes, dropped_before, len(validation)
         origin = hashlib.blake2b(digests.tobytes() + repr(settings).encode()).hexdigest()
         if (known := self.workspace.choice) and known.origin == origin:
             return
@@ -181,29 +185,30 @@ class StoreBuilder:
         signatures = (part.load("minhashes") for part in held_out + parts) if self.near_duplicates else None
         keep, dropped = first_of_duplicates(digests, signatures, num_held_out)
         dropped += sum(map(Counter, dropped_before), Counter())
-        if not keep.any():
+        kept = np.split(keep, np.cumsum(sizes[len(held_out) :])[:-1])
+        if not any(rows.any() for rows in kept[len(validation) :]):
             raise UserError(f"{no_text}{reasons(dropped)}")
-        for part, rows in zip(parts, np.split(keep, np.cumsum(sizes[len(held_out) :])[:-1]), strict=True):
+        for part, rows in zip(parts, kept, strict=True):
             part.save("keep", rows)
-        tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(parts))
-        self.workspace.save_choice(Choice(origin, len(parts), tokenizer_hash, dict(dropped)))
+        tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(training))
+        self.workspace.save_choice(Choice(origin, len(training), len(validation), tokenizer_hash, dict(dropped)))
 
     def encode(self, job: int = 0, jobs: int = 1) -> None:
         """Step 3: encode this job's parts."""
         choice = self.workspace.choice
         assert choice is not None  # step 2 is done
-        options = self.encode_options(choice)
+        todo = self.parts_to_encode(choice)[job::jobs]
         console.draw("prepare: encoding")
         release_memory()
-        numbers = range(job, choice.parts, jobs)
-        self.run(encode_part, ((self.workspace.part(number), options) for number in numbers), len(numbers))
+        self.run(encode_part, iter(todo), len(todo))
 
     def join(self) -> None:
         """Step 4: join the validation shards and small training shards, and move the store into place."""
         workspace, choice = self.workspace, self.workspace.choice
         assert choice is not None  # step 2 is done
-        parts, options = [workspace.part(number) for number in range(choice.parts)], self.encode_options(choice)
-        refuse_unfinished([part for part in parts if not is_encoded(part, options)])
+        encoded = self.parts_to_encode(choice)
+        refuse_unfinished([part for part, options in encoded if not is_encoded(part, options)])
+        parts = [part for part, _ in encoded]
         facts = [part.facts("encode") for part in parts]
         train, validation = (
             [entry for fact in facts for entry in fact["shards"] if entry["split"] == split] for split in SPLITS
@@ -257,10 +262,17 @@ class StoreBuilder:
                 "remove that folder to start over"
             )
 
-    def encode_options(self, choice: Choice) -> EncodeOptions:
-        """How the parts are encoded."""
-        tokenizer = str(self.folder / "tokenizer")
-        return EncodeOptions(tokenizer, choice.tokenizer_hash, self.validation_fraction, self.seed)
+    def parts_to_encode(self, choice: Choice) -> list[tuple[Part, EncodeOptions]]:
+        """The parts of the corpus and of the validation texts, and how each is encoded."""
+        tokenizer, fraction = (
+            str(self.folder / "tokenizer"),
+            self.validation_fraction if self.validation is None else 0.0,
+        )
+        fractions = [fraction] * choice.parts + [1.0] * choice.validation_parts
+        return [
+            (self.workspace.part(number), EncodeOptions(tokenizer, choice.tokenizer_hash, each, self.seed))
+            for number, each in enumerate(fractions)
+        ]
 
     def obtain_tokenizer(self, parts: list[Part]) -> "PreTrainedTokenizerBase":
         """Load the tokenizer that was asked for, or learn one from the parts; it is saved in `tokenizer/`."""
@@ -333,6 +345,8 @@ class StoreBuilder:
             raise UserError(
                 f"{self.sources[0]} leaves fewer than two documents to train on, {read}; give more text{unit}"
             )
+        if num_documents(validation) < 2 and self.validation is not None:
+            raise UserError(f"{self.validation} leaves fewer than two documents to validate on; give more text")
         if num_documents(validation) < 2:
             draws = np.sort(np.concatenate([validation_draws(part, self.seed) for part in parts]))
             second = draws[1 + len(draws) - kept]  # even if the first ones are of documents without a token

@@ -87,11 +87,16 @@ class TextSource:
         del arguments["weight"]
         return read_documents(**arguments)
 
-    def held_out(self, place: str) -> "TextSource":
-        """The source of texts to be held out: all of another split, or of a file or folder of their own."""
-        path, split = held_out_place(place, self.path)
+    def beside(self, place: str | None, key: str) -> "TextSource | None":
+        """The source of texts that the corpus must not hold: all of another split, or of a file or folder of their own.
+
+        None stands for no such texts.
+        """
+        if not place:
+            return None
+        path, split = place_beside(place, self.path)
         name = self.name if path == self.path else None
-        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0, key=f"{self.key}.held_out")
+        return replace(self, path=path, split=split, name=name, limit=None, weight=1.0, key=f"{self.key}.{key}")
 
 
 def mention_unread_splits(sources: Sequence[TextSource]) -> None:
@@ -111,10 +116,10 @@ def mention_unread_splits(sources: Sequence[TextSource]) -> None:
             )
 
 
-def held_out_place(held_out: str, path: str) -> tuple[str, str]:
+def place_beside(place: str, path: str) -> tuple[str, str]:
     """Path and split of texts to be held out, which are another file or folder, or a split of `path`."""
-    is_place = bool({"/", "\\"} & set(held_out)) or ending(Path(held_out)) in KNOWN_ENDINGS
-    return (held_out, "train") if is_place else (path, held_out)
+    is_place = bool({"/", "\\"} & set(place)) or ending(Path(place)) in KNOWN_ENDINGS
+    return (place, "train") if is_place else (path, place)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ ADVICE = {  # by what readers say
 NAMED = {  # what a part of a recipe has keys for; those of a corpus, and arguments in Python, name all
     "finetune": ("name", "limit"), "finetune.unlabelled": ("limit",), "evaluate": ("limit",),
     "finetune.validation_split": ("name",), "finetune.validation_path": (),
-    "finetune.unlabelled.held_out": (), "corpus.held_out": (), "--file": (),
+    "finetune.unlabelled.held_out": (), "corpus.validation": (), "corpus.held_out": (), "--file": (),
 }  # fmt: skip
 WITHOUT_KEY = {"name": "; give a dataset with one configuration", "limit": "; give a file with these rows alone"}
 

@@ -124,7 +124,7 @@ def plan_whole_sentences(
     for document in range(len(first) - 1):
         sentence, end = first[document], first[document + 1]
         while sentence < end:
-            target = room if draw() >= short_seq_prob else 2 + int(draw() * (room - 1))
+            target = draw_target(room, short_seq_prob, generator)
             stop = bisect_left(starts, starts[sentence] + target, min(sentence + 2, end), end)
             cut = sentence + 1 + int(draw() * (stop - sentence - 1))  # segment A has at least one sentence
             label = IGNORE_INDEX if cut == stop or is_within[cut] else int(draw() < random_next_prob)

@@ -1,5 +1,7 @@
 """Indexed randomness: each number is a function of its keys, so it does not depend on order or on workers."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -7,14 +9,16 @@ LARGEST_SEED = 2**63 - 1
 
 
 def uniform(*keys: int | np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1), one for each combination of the keys (broadcast together).
+    """Uniform numbers in [0, 1), one for each combination of the keys (broadcast together)."""
+    return (folded(keys) >> np.uint64(11)).astype(np.float64) / (1 << 53)
 
-    SplitMix64's finaliser folded over the keys (Steele et al. 2014, Fast splittable pseudorandom number generators).
-    """
+
+def folded(keys: Iterable[int | np.ndarray]) -> np.ndarray:
+    """SplitMix64's finaliser folded over the keys (Steele et al. 2014, Fast splittable pseudorandom numbers)."""
     state = np.zeros(1, dtype=np.uint64)
     for key in keys:
         state = scramble(state + np.asarray(key).astype(np.uint64) + np.uint64(GOLDEN))
-    return (state >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    return state
 
 
 def scramble(bits: np.ndarray) -> np.ndarray:
@@ -26,7 +30,4 @@ def scramble(bits: np.ndarray) -> np.ndarray:
 
 def seed_from(*keys: int) -> int:
     """A seed for a generator, one for each combination of the keys: 63 bits, the same on every Python."""
-    state = np.zeros(1, dtype=np.uint64)
-    for key in keys:
-        state = scramble(state + np.uint64(key) + np.uint64(GOLDEN))
-    return int(state[0] >> np.uint64(1))
+    return int(folded(keys)[0] >> np.uint64(1))

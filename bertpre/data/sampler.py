@@ -10,7 +10,6 @@ import numpy as np
 
 from bertpre.data.pairs import IGNORE_INDEX, ends_with_mark, plan_examples
 from bertpre.data.store import Shard
-from bertpre.errors import UserError
 
 SHARDS_PER_GROUP = 4  # 15 M tokens of the usual shards
 Plan = tuple[np.ndarray, np.ndarray]  # a group's examples, (P, 7), and their order, (P,)
@@ -171,19 +170,3 @@ class PairDataset:
 def in_batches(examples: list[Example], size: int) -> Iterator[list[Example]]:
     """Consecutive groups of `size`; the last may be smaller."""
     return (examples[start : start + size] for start in range(0, len(examples), size))
-
-
-def micro_batch_size(batch_size: int, wanted: int | str, num_processes: int, key: str) -> int:
-    """Examples in one forward pass as wanted, or (`auto`) all of a process's.
-
-    Raises UserError, which names `key`, where the batch does not divide evenly.
-    """
-    size = wanted if isinstance(wanted, int) else batch_size // num_processes
-    if wanted == "auto" and batch_size % num_processes:
-        raise UserError(f"{key} is {batch_size}: it must be a multiple of the number of processes ({num_processes})")
-    if batch_size % (size * num_processes):
-        raise UserError(
-            f"{key} is {batch_size}: it must be a multiple of micro_batch_size ({size}) times the number of processes "
-            f"({num_processes})"
-        )
-    return size

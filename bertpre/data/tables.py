@@ -23,6 +23,7 @@ BATCH_CHARACTERS = 1 << 20  # of texts, in memory at a time
 COMMENT = re.compile(r"#[ \t]+(?:[\w.]+[ \t]*=|(?:id|newdoc|newpar)\b)|#[\w.]+[ \t]+=[ \t]")
 TOKEN_NUMBER = re.compile(r"\d+([-.]\d+)?")  # 7-8 is of two words written as one
 LEAST_NUMBERED = 3  # sentences
+BESIDE = (".held_out", ".validation")  # keys that name a split of their section's source, or a path
 
 
 class Columns(Protocol):
@@ -299,7 +300,7 @@ def path_key(key: str) -> str:
     """How messages call a path: `path` in a section of the recipe, or the key, option or argument that is the path."""
     if key.endswith("_split"):  # of the section's own path
         return key.rpartition(".")[0] + ".path"
-    is_path = key.startswith("--") or key == "source" or key.endswith((".held_out", "_path"))
+    is_path = key.startswith("--") or key == "source" or key.endswith((*BESIDE, "_path"))
     return key if is_path else f"{key}.path"
 
 
@@ -307,10 +308,10 @@ def named(key: str, argument: str) -> str:
     """How messages call another argument of a source: in a section of the recipe, or in Python by its own name."""
     if key == "source":
         return argument
-    if argument == "text_unit" and key.endswith(".held_out"):  # they are read as the texts that they are held out of
-        return named(key.removesuffix(".held_out"), argument)
+    if argument == "text_unit" and key.endswith(BESIDE):  # they are read as the texts that they lie beside
+        return named(key.rpartition(".")[0], argument)
     if key.endswith("_split"):
         return key if argument == "split" else f"{key.rpartition('.')[0]}.{argument}"
     if argument == "split" and path_key(key) == key:  # a key of the recipe that names a path has one for the split
-        return key if key.endswith("held_out") else key.replace("_path", "_split")
+        return key if key.endswith(BESIDE) else key.replace("_path", "_split")
     return f"{key}.{argument}"

@@ -49,6 +49,7 @@ class TokenStore:
         tokenizer: "PreTrainedTokenizerBase | str | os.PathLike[str] | None" = None,
         vocab_size: int = 30528,
         lowercase: bool = True,
+        validation: Iterable[str] | None = None,
         held_out: Iterable[str] = (),
         min_characters: int = 1,
         near_duplicates: bool = False,
@@ -60,10 +61,11 @@ class TokenStore:
 
         `tokenizer` is a BERT tokenizer, or its folder or Hub id; by default one of `vocab_size` is learned from the
         texts that are kept. Texts equal to one in `held_out` are dropped, and with `near_duplicates` texts almost equal
-        to another. `validation_fraction` of the documents are set aside as the split `validation`. An interrupted build
-        resumes with the same arguments. `workers` above 1 start processes: a script then needs
-        `if __name__ == "__main__":`. In a script that many processes run, let one build. Raises
-        UserError for a folder in use, an unfit tokenizer, or too few documents.
+        to another. The split `validation` is `validation`, or else `validation_fraction` of the documents. An
+        interrupted build resumes with the same arguments. `workers` above 1 start processes: a script then needs
+        `if __name__ == "__main__":`. In a script that many processes run, let one build.
+
+        Raises UserError for a folder in use, an unfit tokenizer, or too few documents.
         """
         folder = Path(folder).expanduser()
         refuse_outside("vocab_size", vocab_size, 64)
@@ -86,6 +88,7 @@ class TokenStore:
             sources=[GivenTexts(texts=texts)],
             tokenizer=TokenizerOptions(vocab_size=vocab_size, lowercase=lowercase, max_length=LONGEST, path=path),
             validation_fraction=validation_fraction,
+            validation=None if validation is None else GivenTexts(path="validation", texts=validation),
             seed=seed,
             held_out=GivenTexts(path="held_out", texts=held_out),
             min_characters=min_characters,

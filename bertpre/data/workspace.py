@@ -84,14 +84,15 @@ class Choice:
     """The decisions that need all cleaned parts: the documents to keep (`keep` of each part) and the tokenizer."""
 
     origin: str  # digest of everything they depend on
-    parts: int  # number of parts, the held-out ones not counted
+    parts: int  # of the sources
+    validation_parts: int  # of the validation texts, if there are any
     tokenizer_hash: str
     dropped: dict[str, int]  # documents, by reason
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """All parts of a corpus: first those of its sources, then those of the held-out texts."""
+    """All parts of a corpus: those of its sources, then of the validation texts, then of the held-out texts."""
 
     folder: Path
 
@@ -99,10 +100,9 @@ class Workspace:
         """One part's files."""
         return Part(self.folder, number)
 
-    def save_counts(self, parts: int, held_out: int, settings: dict[str, Any]) -> None:
-        """Record how many parts the corpus and the held-out texts have, and with which settings they were cleaned."""
-        facts = {"parts": parts, "held_out": held_out, "settings": settings}
-        write_text(self.folder / "parts.json", json.dumps(facts))
+    def save_counts(self, counts: dict[str, int], settings: dict[str, Any]) -> None:
+        """Record how many parts there are of each kind, and with which settings they were cleaned."""
+        write_text(self.folder / "parts.json", json.dumps(counts | {"settings": settings}))
 
     @property
     def settings(self) -> dict[str, Any] | None:
@@ -110,16 +110,18 @@ class Workspace:
         file = self.folder / "parts.json"
         return json.loads(file.read_text(encoding="utf-8")).get("settings") if file.exists() else None
 
-    def cleaned_parts(self) -> tuple[list[Part], list[Part]]:
-        """The parts of the corpus and of the held-out texts; raises UserError where some are not cleaned."""
+    def cleaned_parts(self) -> tuple[list[Part], list[Part], list[Part]]:
+        """The parts of sources, of validation texts and of held-out ones; raises UserError for parts not cleaned."""
         file = self.folder / "parts.json"
         if not file.exists():
             run = self.folder.parent
             raise UserError(f"{run}: nothing to merge; run the jobs with `bertpre prepare RECIPE --shard 1/N` first")
         counts = json.loads(file.read_text(encoding="utf-8"))
-        parts = [self.part(number) for number in range(counts["parts"] + counts["held_out"])]
+        first = counts["parts"]
+        second = first + counts.get("validation", 0)  # none in a workspace of an older version
+        parts = [self.part(number) for number in range(second + counts["held_out"])]
         refuse_unfinished([part for part in parts if not part.facts("clean")])
-        return parts[: counts["parts"]], parts[counts["parts"] :]
+        return parts[:first], parts[first:second], parts[second:]
 
     @property
     def choice(self) -> Choice | None:

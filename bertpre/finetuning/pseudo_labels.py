@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertpre.data.corpus import held_out_place
+from bertpre.data.corpus import place_beside
 from bertpre.data.local_files import with_split
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
@@ -38,7 +38,7 @@ def read_unlabelled(settings: "Finetune", labelled: list[Examples]) -> Examples:
     rows = read_rows(settings, path, wanted.split, wanted.limit, with_labels=False, key="finetune.unlabelled")
     others: list[Examples | Rows] = [*labelled]
     if wanted.held_out:
-        place = held_out_place(wanted.held_out, settings.path)
+        place = place_beside(wanted.held_out, settings.path)
         others.append(read_rows(settings, *place, with_labels=False, key="finetune.unlabelled.held_out"))
     kept = np.flatnonzero(~overlap(rows, others))
     if not len(kept):

@@ -47,7 +47,7 @@ def load_recipe(name: str | os.PathLike[str] | Recipe, overrides: Overrides | No
         path = find_recipe(os.fspath(name))
         values = read_yaml(path)
         if is_of_a_run(path, values):
-            values = follow_move(read_yaml(path), path.parent)
+            values = follow_move(values, path.parent)
     overrides = [overrides] if isinstance(overrides, str) else overrides
     given = flatten(dict(overrides) if isinstance(overrides, Mapping) else {}) | flatten(keys)
     written = overrides if isinstance(overrides, Sequence) else ()

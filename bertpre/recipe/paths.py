@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PATH_KEYS = ("path", "init", "validation_path", "held_out")  # keys that may hold a path on this machine
+BESIDE = ("held_out", "validation")  # keys that hold a split of the section's path, or a path
+PATH_KEYS = ("path", "init", "validation_path", *BESIDE)  # keys that may hold a path on this machine
 NAMES = ("", "sample", "pretrained", "random")  # their values that are never paths
 
 
@@ -58,13 +59,13 @@ def paths_in(values: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     for name, value in items:
         if name not in PATH_KEYS or not isinstance(value, str):
             yield from paths_in(value, f"{prefix}{name}.")
-        elif value not in NAMES and not (name == "held_out" and is_split(value)):
+        elif value not in NAMES and not (name in BESIDE and is_split(value)):
             yield f"{prefix}{name}", values, name
 
 
-def is_split(held_out: str) -> bool:
-    """Whether texts to be held out are the split of a dataset, whatever files there are of that name."""
-    return not {"/", "\\"} & set(held_out) and not Path(held_out).suffix
+def is_split(place: str) -> bool:
+    """Whether texts beside others are the split of a dataset, whatever files there are of that name."""
+    return not {"/", "\\"} & set(place) and not Path(place).suffix
 
 
 def is_found(path: str) -> bool:

@@ -102,6 +102,9 @@ class Corpus(Source):
 
     more: list[Source] = []
     """Further sources; training mixes their documents with the others."""
+    validation: str | None = None
+    """Texts to validate on, which are never trained on: a split of `path`, or a file such as ./valid.txt. null: a
+    fraction of the documents, pairs.validation_fraction."""
     held_out: str | None = None
     """Texts to drop from the corpus wherever they occur: a split of `path`, or a file such as ./test.csv."""
     min_characters: Count = 1
@@ -151,7 +154,7 @@ class Pairs(Section):
     random_next_prob: Fraction = 0.5
     """Probability that segment B is random (nsp) or that the segments are swapped (sop)."""
     validation_fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
-    """Fraction of the documents kept for validation; they are never trained on."""
+    """Fraction of the documents kept for validation, never trained on; not used where corpus.validation names texts."""
 
 
 class Model(Section):
@@ -268,6 +271,10 @@ class Training(Section):
         if self.phases[-1].objective == "causal":
             raise ValueError("phases: the last one must have the objective masked or mixed: the model predicts masks")
         return self
+
+    def batch_size(self, phase: Phase) -> int:
+        """The examples of a step in a phase, over all processes."""
+        return phase.global_batch_size or self.global_batch_size
 
     def predicted_share(self, phase: Phase) -> float:
         """The share of a row's tokens that are predicted in a phase."""

@@ -194,6 +194,8 @@ CASES = {
     f"prepare {TINY} tokenizer.path=thesis": "tokenizer.path: no tokenizer in 'thesis': it has no tokenizer.json",
     f"prepare {TINY} tokenizer.vocab_size=64": "tokenizer.vocab_size",
     f"prepare {TINY} corpus.held_out=none.csv": "corpus.held_out: 'none.csv' is neither a file or folder",
+    f"prepare {TINY} corpus.validation=none.csv": "corpus.validation: 'none.csv' is neither a file or folder",
+    f"prepare {TINY} corpus.validation=dev": "corpus.validation: the embedded sample has no split 'dev'",
     f"prepare {TINY} --shard 9/8": "--shard '9/8'",
     f"prepare {TINY} --shard two": "--shard 'two'",
     "prepare tiny.yaml output_dir=thesis": "output_dir: thesis is neither empty nor a run directory",

@@ -84,6 +84,9 @@ def test_a_model_is_trained_further_on_the_same_data_or_on_other_text(
     other = (f"output_dir={tmp_path / 'other'}", start, f"tokenizer.path={tiny_run}")
     assert run_here("prepare", recipe, *other, "seed=5") == 0
     assert f"warning: seed of {tiny_run} differ: it has trained on documents" in capsys.readouterr().out
+    other = (f"output_dir={tmp_path / 'named'}", start, f"tokenizer.path={tiny_run}")
+    assert run_here("prepare", recipe, *other, "seed=5", "corpus.validation=test") == 0
+    assert "warning: seed" not in capsys.readouterr().out  # no document is drawn
 
 
 def test_every_checkpoint_can_be_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import bertpre.commands.prepare
 from bertpre.commands.run import run
 from bertpre.data import sample
 from bertpre.data.corpus import read_documents
-from bertpre.data.store import open_shards
+from bertpre.data.store import SPLITS, open_shards
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.files import locked
@@ -255,6 +255,25 @@ def test_a_file_can_be_held_out(prepare: Prepare, tmp_path: Path) -> None:
     file, test = (write_documents(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a", texts), ("b", texts[:9])))
     arguments = (f"corpus.path={file}", "corpus.split=train", "corpus.limit=null", f"corpus.held_out={test}")
     assert prepared(prepare("run", *arguments))["dropped"]["held out"] == 9
+
+
+def test_a_split_or_a_file_is_validated_on(prepare: Prepare, tmp_path: Path) -> None:
+    texts = [document.text for document in sample.generate("train", 60)]
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    train = write_documents(folder / "train.jsonl", texts[:50])
+    valid = write_documents(folder / "validation.jsonl", texts[40:])
+    others = "corpus.split=train", "corpus.limit=40"  # the limit does not apply to the validation texts
+    runs = [
+        prepare("split", f"corpus.path={folder}", "corpus.validation=validation", *others),
+        prepare("file", f"corpus.path={train}", f"corpus.validation={valid}", *others),
+    ]
+    for each in runs:
+        shards = {split: open_shards(each / "data", split) for split in SPLITS}
+        assert [sum(len(shard.documents) - 1 for shard in shards[split]) for split in SPLITS] == [40, 20]
+    assert tree_hash(runs[0] / "data") == tree_hash(runs[1] / "data")
+    with pytest.raises(UserError, match=r"corpus.validation: .* Bad split: valid. Available splits"):
+        prepare("wrong", f"corpus.path={folder}", "corpus.validation=valid", *others)
 
 
 def test_near_duplicates_are_dropped_by_choice(prepare: Prepare, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from bertpre.data.sentences import split_sentences
 from bertpre.data.store import open_shards, read_store_manifest, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from tests.helpers import tree_hash
 
 TEXTS = [document.text for document in sample.generate("articles", 120)]
 OPTIONS = TokenizerOptions(vocab_size=512, lowercase=True, max_length=64)
@@ -77,13 +78,33 @@ def test_duplicates_of_earlier_sources_and_of_all_held_out_texts_are_dropped(tmp
     first = replace(write_texts(tmp_path / "a.jsonl", TEXTS), limit=100)
     second = write_texts(tmp_path / "b.jsonl", [*TEXTS[90:], "A text that is only here.", "short"])
     write_texts(tmp_path / "test.jsonl", ["elsewhere"] * 110 + TEXTS[:7])
-    held_out = first.held_out(str(tmp_path / "test.jsonl"))  # the limit of the source does not apply to it
+    held_out = first.beside(str(tmp_path / "test.jsonl"), "held_out")  # the limit of the source does not apply to it
     run = builder(tmp_path / "run", [first, second], held_out=held_out, min_characters=10)
     run.build()
     assert read_store_manifest(run.store)["dropped"] == {"held out": 7, "duplicate": 10, "too short": 1}
     assert sorted(stored(run, "train") + stored(run, "validation")) == sorted(
         encoded(run, [*TEXTS[7:], "A text that is only here."])
     )
+
+
+def test_validation_texts_are_validated_on_and_never_trained_on(tmp_path: Path) -> None:
+    source = replace(write_texts(tmp_path / "a.jsonl", [*TEXTS[:100], "rare " * 50]), weight=2)
+    test = write_texts(tmp_path / "test.jsonl", TEXTS[115:])
+    beside = source.beside(str(write_texts(tmp_path / "b.jsonl", [*TEXTS[90:], "zyx " * 50]).path), "validation")
+    run = builder(tmp_path / "run", [source], validation=beside, held_out=test)
+    run.build()
+    assert stored(run, "validation") == encoded(run, [*TEXTS[90:115], "zyx " * 50])
+    assert sorted(stored(run, "train")) == sorted(encoded(run, [*TEXTS[:90], "rare " * 50]) * 2)
+    assert read_store_manifest(run.store)["dropped"] == {"held out": 5, "duplicate": 10}
+    vocabulary = load_tokenizer(run.folder / "tokenizer").get_vocab()
+    assert "rare" in vocabulary
+    assert "zyx" not in vocabulary  # nothing is learned from it
+    jobs = builder(tmp_path / "jobs", [source], validation=beside, held_out=test)
+    for _ in range(2):
+        for job in (2, 0, 1):
+            jobs.run_share(job, 3)
+        jobs.merge()
+    assert tree_hash(jobs.store) == tree_hash(run.store)
 
 
 def test_a_weight_repeats_training_documents_only(tmp_path: Path) -> None:
@@ -176,6 +197,11 @@ def test_messages_name_the_argument_or_the_source(tmp_path: Path) -> None:
     builder(tmp_path / "few", [source], validation_fraction=share).build()
     with pytest.raises(UserError, match="fewer than two documents to train on"):
         builder(tmp_path / "none", [source], validation_fraction=1 - 1e-6).build()
+    few = write_texts(tmp_path / "one.jsonl", TEXTS[40:41])
+    with pytest.raises(UserError, match=r"corpus.validation: .*one.jsonl leaves fewer than two documents to validate"):
+        builder(tmp_path / "one", [source], validation=source.beside(few.path, "validation")).build()
+    with pytest.raises(UserError, match=r"corpus: .*a.jsonl contains no text, 20 dropped as duplicate"):
+        builder(tmp_path / "same", [source], validation=source.beside(source.path, "validation")).build()
     with pytest.raises(ArgumentError, match="tokenizer.path: no tokenizer in"):
         builder(tmp_path / "path", [source], tokenizer=replace(OPTIONS, path=str(tmp_path / "nowhere"))).build()
     with pytest.raises(UserError, match=r"corpus: .*b.jsonl contains no text"):

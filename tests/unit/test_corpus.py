@@ -165,6 +165,7 @@ def test_lines_of_json_that_are_named_text_are_noticed(tmp_path: Path, caplog: p
         ("source", "; set text_unit=paragraph"),
         ("corpus", "; set corpus.text_unit=paragraph"),
         ("corpus.held_out", "; set corpus.text_unit=paragraph"),
+        ("corpus.validation", "; set corpus.text_unit=paragraph"),
         ("finetune.unlabelled", "; give one text a line, or a CSV or JSON file"),
     ],
 )
@@ -369,7 +370,8 @@ def test_messages_name_only_keys_that_there_are(folder: Path) -> None:
     file = folder / "train-00000-of-00001.parquet"
     for key in ("finetune.validation_path", "finetune.validation_split"):
         assert mistake(file, split="test", key=key).startswith("finetune.validation_split: ")
-    assert mistake(file, split="test", key="corpus.held_out").startswith("corpus.held_out: ")
+    for key in ("corpus.held_out", "corpus.validation"):
+        assert mistake(file, split="test", key=key).startswith(f"{key}: ")
 
 
 @pytest.mark.parametrize("split", sample.SPLITS)

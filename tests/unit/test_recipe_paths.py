@@ -13,7 +13,12 @@ from tests.helpers import tree_hash
 
 RECIPE = {
     "output_dir": "runs/x",
-    "corpus": {"path": "texts/*.txt", "held_out": "test", "more": [{"path": "more.csv"}, {"path": "you/corpus"}]},
+    "corpus": {
+        "path": "texts/*.txt",
+        "validation": "./valid.csv",
+        "held_out": "test",
+        "more": [{"path": "more.csv"}, {"path": "you/corpus"}],
+    },
     "tokenizer": {"path": "google-bert/bert-base-uncased"},
     "training": {"max_steps": 10},
     "finetune": {"path": "labels.csv", "unlabelled": {"path": "sample", "held_out": "./labels.csv"}},
@@ -26,7 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     (folder / "texts").mkdir(parents=True)
     (folder / "test").mkdir()  # of the same name as a split
-    for name in ("texts/a.txt", "more.csv", "labels.csv"):
+    for name in ("texts/a.txt", "more.csv", "labels.csv", "valid.csv"):
         (folder / name).write_text("text,label\n")
     (folder / "mine.yaml").write_text(yaml.safe_dump(RECIPE))
     monkeypatch.chdir(folder)
@@ -40,14 +45,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def paths(recipe: Recipe) -> list[str | None]:
     corpus, tuned = recipe.corpus, recipe.finetune
     assert corpus is not None and tuned is not None and tuned.unlabelled is not None
-    more = [source.path for source in corpus.more]
+    more = [*(source.path for source in corpus.more), corpus.validation]
     further = [corpus.held_out, recipe.tokenizer.path, tuned.init, tuned.unlabelled.path, tuned.unlabelled.held_out]
     return [corpus.path, *more, tuned.path, *further]
 
 
 def expected(folder: Path) -> list[str]:
     names = ("test", "google-bert/bert-base-uncased", "pretrained", "sample")
-    local = [f"{folder}/texts/*.txt", f"{folder}/more.csv", "you/corpus", f"{folder}/labels.csv"]
+    local = [f"{folder}/texts/*.txt", f"{folder}/more.csv", "you/corpus", f"{folder}/valid.csv", f"{folder}/labels.csv"]
     return [*local, *names, f"{folder}/labels.csv"]
 
 
