@@ -17,7 +17,8 @@ import torch
 from minicons.scorer import MaskedLMScorer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from bertpre.commands.probe import read_pairs, sentence_scores, share_preferred
+from bertpre.commands.probe import read_pairs
+from bertpre.finetuning.acceptability import SentenceScorer, share_preferred
 from bertpre.finetuning.loading import load_masked_lm
 
 
@@ -26,7 +27,7 @@ def measure(model: str, file: Path, count: int) -> dict[str, object]:
     texts = [side for pair in read_pairs(file)[:count] for side in pair[:2]]
     network, tokenizer = load_masked_lm(model)
     start = time.perf_counter()
-    ours = sentence_scores(network, tokenizer, texts, file)
+    ours = SentenceScorer(tokenizer, network).scores(network, texts)
     middle = time.perf_counter()
     stock = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32)
     stock_tokenizer = AutoTokenizer.from_pretrained(model)

@@ -16,7 +16,7 @@ import time
 import numpy as np
 import torch
 
-from bertpre.finetuning.encoding import in_batches
+from bertpre.finetuning.encoding import slices_by_tokens
 from bertpre.finetuning.inference import CPU_BATCH_TOKENS
 from bertpre.model import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
@@ -31,7 +31,7 @@ def read(model: torch.nn.Module, lengths: np.ndarray, tokens: int | None) -> flo
     """Seconds for all texts, shortest first."""
     start = time.perf_counter()
     with torch.no_grad():
-        for part in in_batches(lengths, BATCH_SIZE, tokens):
+        for part in slices_by_tokens(lengths, BATCH_SIZE, tokens):
             longest, each = int(lengths[part].max()), torch.tensor(lengths[part]).unsqueeze(1)
             mask = (torch.arange(longest) < each).long()
             model(input_ids=torch.randint(5, 16_000, mask.shape), attention_mask=mask)

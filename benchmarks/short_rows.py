@@ -21,10 +21,11 @@ from bertpre.data.sampler import Position
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.pretraining.batches import PhaseBatches, PretrainingData, has_pairs
 from bertpre.pretraining.model import initial_model
+from bertpre.pretraining.objective import PretrainingObjective
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.training.batches import StepBatch, add_counts, tokens_in
-from bertpre.training.metrics import Batch, PretrainingObjective
+from bertpre.training.metrics import Batch
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.step import Arithmetic, TrainingStep
 

@@ -18,10 +18,10 @@ from bertpre.data.sampler import Position
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.build import freeze_pair_head, place_model
+from bertpre.pretraining.objective import PretrainingObjective
 from bertpre.recipe import load_recipe
 from bertpre.runtime import choose_deterministic, cpu_name, measured_flops, start_accelerator
 from bertpre.training.batches import StepBatch, to_device
-from bertpre.training.metrics import PretrainingObjective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import Arithmetic, TrainingStep

@@ -420,7 +420,11 @@ def launched(name: str) -> None:
 
 
 def call_app(arguments: list[str], name: str) -> None:
-    """Call a command; one that trains starts all processes that `accelerate launch` was asked for, and leaves them."""
+    """Run a command.
+
+    `pretrain` and `finetune` first start the processes that `accelerate launch` was asked for, and leave the group at
+    the end.
+    """
     command = next((each for each in arguments if not each.startswith("-")), None)
     if command not in ("pretrain", "finetune"):
         refuse_launcher(command)

@@ -38,7 +38,7 @@ def unreadable(error: Exception) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class if it has no message.
 
-    Without the place of a byte that cannot be decoded, which is one in a part of the file.
+    The position of a byte that cannot be decoded is left out: it counts within a block, not within the file.
     """
     return PLACE.sub("", (str(error).strip() or type(error).__name__).splitlines()[0])
 

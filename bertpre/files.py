@@ -114,10 +114,10 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, whose content lies in `folder`, which is missing or empty, at the end.
+    """A folder to write into; at the end its content is moved to `folder`, which must be missing or empty.
 
-    It is in `folder`, where that exists, which may be another disk, else beside it. A failure leaves `folder` as it
-    was. Raises UserError where another process has filled it meanwhile.
+    It lies in `folder`, where that exists, since that may be another disk, else beside it. A failure leaves `folder`
+    as it was. Raises UserError where another process has filled it meanwhile.
     """
     exists = folder.is_dir()
     partial = (folder if exists else folder.parent) / f".{folder.name}.{uuid.uuid4().hex[:8]}.partial"

@@ -143,7 +143,7 @@ def refuse_other_trainers() -> None:
 
 
 def leave_processes() -> None:
-    """Part from the other processes, if any, at the end of a command; NCCL warns where this is left out."""
+    """Destroy the process group, if there is one, at the end of a command; NCCL warns otherwise."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

@@ -13,7 +13,7 @@ from bertpre.finetuning.linear import Predictor, linear_models
 from bertpre.finetuning.loading import can_start_at_random, load_own_tokenizer, recipe_tokenizer
 from bertpre.finetuning.scores import main_metrics, score
 from bertpre.finetuning.seeds import examples_fingerprint
-from bertpre.finetuning.splits import Parts, read_further, read_parts, read_test
+from bertpre.finetuning.splits import Labelled
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import own_row
 from bertpre.reporting.report import write_report
@@ -34,8 +34,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     """
     settings = recipe.required_finetune
     folder, models = claim(recipe), linear_models(settings.task)
-    parts = read_parts(recipe)
-    test = read_test(recipe, parts)
+    labelled = Labelled(recipe)
+    parts, test = labelled.parts, labelled.test
     validation = parts.validation and without_unread_words(recipe, parts.validation)
     read = without_unread_words(recipe, test)
     rows: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     write_results(folder, "baseline", rows)
     write_results(folder, "baseline_of", examples_fingerprint([parts.training, test]))
     if can_start_at_random(recipe, "baseline"):
-        rows[UNTRAINED] = measure_untrained(recipe, parts, test)
+        rows[UNTRAINED] = measure_untrained(labelled)
         print_row(UNTRAINED, rows[UNTRAINED])
         write_results(folder, "baseline", rows)
     results = read_results(folder)
@@ -78,14 +78,14 @@ def measure(kind: str, predict: Predictor, validation: Examples | None, test: Ex
     return {"validation": held_out} | {name: tested[name] for name in names}
 
 
-def measure_untrained(recipe: Recipe, parts: Parts, test: Examples) -> dict[str, Any]:
+def measure_untrained(labelled: Labelled) -> dict[str, Any]:
     """The row of the recipe's network, fine-tuned from random weights."""
-    start, task = time.perf_counter(), recipe.required_finetune.task
-    unlabelled = read_further(recipe, parts)
-    tuning = FineTuning(recipe, "random", start_accelerator(), parts.training, parts.validation, unlabelled)
+    start, recipe, parts = time.perf_counter(), labelled.recipe, labelled.parts
+    tuning = FineTuning(recipe, "random", start_accelerator(), parts.training, parts.validation, labelled.unlabelled)
     classifier, metrics = tuning.fit(recipe.seed, UNTRAINED)
-    labels, outputs = classifier.apply(test)  # without the words that were cut off
-    tested, names = score(task, labels, outputs, test.classes), main_metrics(task)
+    labels, outputs = classifier.apply(labelled.test)  # without the words that were cut off
+    task = recipe.required_finetune.task
+    tested, names = score(task, labels, outputs, labelled.test.classes), main_metrics(task)
     row = {"validation": metrics.get("validation", {}).get(names[0])} | {name: tested[name] for name in names}
     return row | {"seconds": time.perf_counter() - start}
 

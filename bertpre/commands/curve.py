@@ -10,9 +10,9 @@ from bertpre.errors import UserError
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.loading import can_start_at_random
-from bertpre.finetuning.scores import score, spread
+from bertpre.finetuning.scores import mean_and_std, score
 from bertpre.finetuning.seeds import examples_fingerprint, recipe_fingerprint, seeds_of, weights_fingerprint
-from bertpre.finetuning.splits import read_parts, read_test
+from bertpre.finetuning.splits import Labelled
 from bertpre.recipe import Recipe
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
@@ -44,10 +44,11 @@ def curve(recipe: Recipe, fractions: tuple[float, ...] = FRACTIONS) -> list[dict
         raise UserError(f"--fractions: {bad[0]} is not a share above 0 and up to 1")
     folder, given = claim(recipe), recipe
     recipe = recipe.model_copy(update={"finetune": settings.model_copy(update=ONLY_LABELS)})
-    parts = read_parts(recipe)
-    shares = {share: [draw(parts.training, share, seed) for seed in seeds_of(recipe)] for share in fractions}
-    test = read_test(recipe, parts)
-    texts = examples_fingerprint([parts.training, test])
+    labelled = Labelled(recipe)
+    training = labelled.parts.training
+    shares = {share: [draw(training, share, seed) for seed in seeds_of(recipe)] for share in fractions}
+    test = labelled.test
+    texts = examples_fingerprint([training, test])
     fingerprint = recipe_fingerprint(recipe) + weights_fingerprint(recipe) + texts + str(settings.seeds)
     rows = [row for row in read_results(folder).get("curve", []) if row["recipe"] == fingerprint]
     inits = [settings.init, "random"] if can_start_at_random(recipe, "curve") else [settings.init]
@@ -90,7 +91,7 @@ def point(recipe: Recipe, share: float, init: str, drawn: list[Examples], test: 
         "fraction": share,
         "init": init,
         "examples": len(drawn[0]),
-        "accuracy": spread(accuracies),
+        "accuracy": mean_and_std(accuracies),
         "seconds": time.perf_counter() - start,
     }
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -17,7 +18,8 @@ from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.store import PARTS, SPLITS, count_tokens, open_shards
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
-from bertpre.finetuning.splits import balance, lone_labels, read_parts, read_test
+from bertpre.finetuning.label_advice import balance, lone_labels
+from bertpre.finetuning.splits import Labelled
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.batches import PretrainingData
@@ -32,6 +34,9 @@ from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.optimizer import Muon
 from bertpre.training.rehearsal import rehearse
 from bertpre.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (1e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
 REHEARSED_STEPS, OVERFIT_STEPS = 5, 40
@@ -59,8 +64,8 @@ def doctor(recipe: Recipe) -> None:
     if not (store.exists() and (folder / "tokenizer").exists()):
         print(f"data: none yet in {folder}; run `bertpre prepare` to make it")
         return
-    report("data", data_lines(recipe, folder, store))
     tokenizer = load_tokenizer(folder / "tokenizer")
+    report("data", data_lines(recipe, tokenizer, store))
     data = PretrainingData(recipe, tokenizer, store, accelerator)
     report("masks", mask_lines(data))
     unread = [f"! {warning}"] if (warning := untrained_positions(recipe)) else []
@@ -98,8 +103,8 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
 
 def label_lines(recipe: Recipe) -> Iterator[str]:
     """The number of examples for training, validation and test, and of the classes of the training examples."""
-    parts = read_parts(recipe)
-    training, validation, test = parts.training, parts.validation, read_test(recipe, parts)
+    labelled = Labelled(recipe)
+    training, validation, test = labelled.parts.training, labelled.parts.validation, labelled.test
     held_out = f"{len(validation):,}" if validation else "no"
     yield f"{len(training):,} training, {held_out} validation and {len(test):,} test examples"
     yield f"training: {balance(recipe.required_finetune.task, training)}"
@@ -118,9 +123,8 @@ def compiler_fault(device: torch.device) -> str | None:
     return None
 
 
-def data_lines(recipe: Recipe, folder: Path, store: Path) -> Iterator[str]:
+def data_lines(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", store: Path) -> Iterator[str]:
     """The audit of `prepare`, repeated on what is on the disk now."""
-    tokenizer = load_tokenizer(folder / "tokenizer")
     shards = {split: open_shards(store, split, tokenizer_fingerprint(tokenizer)) for split in SPLITS}
     files = {getattr(shard, part).filename for split in shards.values() for shard in split for part in PARTS}
     yield f"{len(files)} files match their checksums, and the tokenizer matches the data"
@@ -220,7 +224,7 @@ def phase_costs(training: Training, config: BertPreConfig) -> np.ndarray:
     """Share, tokens a step and FLOPs a step of each phase, (phases, 3), the last two as multiples of the first's."""
     rows = []
     for phase in training.phases:
-        tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length
+        tokens = training.batch_size(phase) * phase.max_length
         flops = flops_per_token(config, phase.max_length, training.predicted_share(phase))
         rows.append((phase.share, tokens, tokens * flops))
     return np.array(rows) / [1, *rows[0][1:]]

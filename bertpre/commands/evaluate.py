@@ -12,6 +12,7 @@ from bertpre.errors import UserError
 from bertpre.files import write_bytes
 from bertpre.finetuning.encoding import cut_text
 from bertpre.finetuning.examples import Examples, overlap, read_examples
+from bertpre.finetuning.label_advice import shifted_class
 from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
@@ -25,7 +26,6 @@ from bertpre.finetuning.splits import (
     neighbours,
     own_parts,
     place_of_test,
-    shifted_class,
     state_of_label_files,
 )
 from bertpre.recipe import Recipe, with_absolute_paths

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from bertpre.errors import UserError, reason
 from bertpre.files import make_folder, new_folder
 from bertpre.hub.folder import results_for, save_checkpoint_model
-from bertpre.model.export import export_run, refuse_unknown
+from bertpre.model.export import export_run, refuse_unknown_format
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
 from bertpre.run_directory import load_run, read_manifest, refuse_unfinished_classifier
@@ -28,7 +28,7 @@ def export(run_dir: str, to: str | None, output_dir: str | None, only: str | Non
     Raises UserError for an unknown `to` or `only`, another architecture's format, a run without such a model or with
     one whose fine-tuning began again, and a folder in use.
     """
-    refuse_unknown(to, only)
+    refuse_unknown_format(to, only)
     given = given_checkpoint(Path(run_dir).absolute())
     run, recipe = load_run(run_dir if given is None else given.parent.parent)
     name = ("export" if to is None else f"export-{to}") + (f"-{given.name}" if given else "")

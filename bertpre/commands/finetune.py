@@ -8,6 +8,7 @@ from typing import Any
 
 from bertpre.console import console, duration, spread_text
 from bertpre.finetuning.fit import FineTuning
+from bertpre.finetuning.label_advice import balance, contradictions, lone_labels
 from bertpre.finetuning.loading import start_place
 from bertpre.finetuning.seeds import (
     best_of,
@@ -24,11 +25,8 @@ from bertpre.finetuning.seeds import (
 from bertpre.finetuning.splits import (
     Labelled,
     Parts,
-    balance,
-    contradictions,
     digest_of_test,
     is_validation_elsewhere,
-    lone_labels,
 )
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import (
@@ -60,7 +58,7 @@ def finetune(
     settings = recipe.required_finetune
     accelerator = start_accelerator()
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
-    start = time.perf_counter()
+    start, folder = time.perf_counter(), Path(recipe.output_dir)
     labelled = labelled or Labelled(recipe)
     started = refuse_different_starts(lambda: start_of(recipe, labelled))
     parts, unlabelled = labelled.parts, labelled.unlabelled
@@ -78,31 +76,36 @@ def finetune(
     )
     start_up = time.perf_counter() - start
     if accelerator.is_main_process:
-        folder = Path(recipe.output_dir)
         if read_results(folder).keys() & set(OF_THE_CLASSIFIER):
             console.say("finetune: replaces the earlier classifier and drops its evaluation")
         drop_results(folder, "finetune", *OF_THE_CLASSIFIER)
     each = [fit_seed(tuning, seed, made_from) for seed in seeds_of(recipe)]
     best = best_of(each, settings)
-    seconds = start_up + sum(metrics["seconds"] for metrics in each)  # those before an interruption included
-    metrics = each[best] | {"seconds": seconds, "init": settings.init, "init_weights": started[WEIGHTS]}
-    metrics["examples_digest"] = started[EXAMPLES]
-    if parts.test is not None:
-        metrics["test_digest"] = digest_of_test(parts)
-    if unlabelled is not None:
-        metrics["unlabelled"] = len(unlabelled)
-    if settings.seeds > 1:
-        metrics |= {"seeds": each, "spread": spread_of(each)}
+    metrics = results_of(each, best, settings, labelled, started)
+    metrics["seconds"] = start_up + sum(of_seed["seconds"] for of_seed in each)  # also those before an interruption
     if accelerator.is_main_process:
         if settings.seeds > 1:
             keep_classifier(recipe, seeds_of(recipe)[best])
-        folder, dtype = Path(recipe.output_dir), choose_dtype(recipe.training.precision, accelerator.device)
+        dtype = choose_dtype(recipe.training.precision, accelerator.device)
         write_manifest(folder, "finetune", manifest(accelerator.device, dtype, accelerator.num_processes))
         write_results(folder, "finetune", metrics)
         shutil.rmtree(checkpoint_folder(recipe), ignore_errors=True)
         print(closing_line(metrics, settings))
     accelerator.wait_for_everyone()
     return metrics
+
+
+def results_of(
+    each: list[dict[str, Any]], best: int, settings: Finetune, labelled: Labelled, started: dict[str, Any]
+) -> dict[str, Any]:
+    """What `results.json` says of the fine-tunings with `each` seed, of which number `best` is kept."""
+    metrics = each[best] | {"init": settings.init, "init_weights": started[WEIGHTS]}
+    metrics["examples_digest"] = started[EXAMPLES]
+    if labelled.parts.test is not None:
+        metrics["test_digest"] = digest_of_test(labelled.parts)
+    if labelled.unlabelled is not None:
+        metrics["unlabelled"] = len(labelled.unlabelled)
+    return metrics | ({"seeds": each, "spread": spread_of(each)} if settings.seeds > 1 else {})
 
 
 def start_of(recipe: Recipe, labelled: Labelled) -> dict[str, Any]:

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.local_files import is_table
 from bertpre.data.store import open_shards, read_token_counts
 from bertpre.errors import UserError, unreadable
-from bertpre.finetuning.encoding import whole_backend
-from bertpre.finetuning.inference import compile_layers, pays_to_compile
+from bertpre.finetuning.acceptability import SentenceScorer, encode, share_preferred
 from bertpre.finetuning.loading import load_masked_lm, readable_length
-from bertpre.finetuning.pseudo_likelihood import running_text, score_from_left, score_tokens, word_ends
+from bertpre.finetuning.pseudo_likelihood import running_text
 from bertpre.model.casting import cast_weights
 from bertpre.run_directory import data_folder, is_run, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
 # Two of BLiMP's files have a term of their own; the paper counts them among the nine of argument structure.
 SAME_PHENOMENON = {"s-selection": "argument_structure"}
-CLOSE = 0.6  # nats; between a pair's sentences bf16 was off by 0.45 at most (docs/experiments.md, 2026-11-25, tenth)
-SHARE_OF_CLOSE = 0.1  # of the pairs, about
 
 
 def probe(
@@ -105,12 +101,6 @@ def read_lines(file: str, option: str) -> list[str]:
     return lines
 
 
-def encode(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[np.ndarray]:
-    """Token ids of texts, without special tokens."""
-    encodings = whole_backend(tokenizer).encode_batch_fast(texts, add_special_tokens=False)
-    return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-
-
 def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
     """The beginnings of documents in the run's validation part."""
     rows: list[np.ndarray] = []
@@ -157,14 +147,16 @@ def acceptability(
     `pairs_of` holds the pairs of the files in `path`. Equal scores count as wrong; `ties` is their number. Phenomena
     are those of pairs with BLiMP's `linguistics_term`.
     """
-    networks = networks_for(
-        network, tokenizer, [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]], causal
-    )
+    texts = [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]]
+    scorer = SentenceScorer.for_texts(network, tokenizer, texts, causal)
     by_file: dict[str, np.ndarray] = {}  # the scores (N, 2) of each file's acceptable and unacceptable sentences
     phenomena: list[str | None] = []
     for file, pairs in pairs_of.items():
         name = str(file.relative_to(path).with_suffix("")) if path.is_dir() else file.stem
-        by_file[name] = pair_scores(networks, tokenizer, [pair[:2] for pair in pairs], file, causal)
+        try:
+            by_file[name] = scorer.pair_scores([pair[:2] for pair in pairs])
+        except UserError as error:
+            raise UserError(f"--pairs: {file}: {error}") from None
         phenomena += [pair[2] for pair in pairs]
         print_share(name, share_preferred(by_file[name]))
     scores, names = np.concatenate(list(by_file.values())), sorted({each for each in phenomena if each})
@@ -176,83 +168,6 @@ def acceptability(
         "phenomena": by_phenomenon,
         "files": {name: share_preferred(scores) for name, scores in by_file.items()},
     }
-
-
-def networks_for(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str], causal: bool
-) -> tuple["PreTrainedModel | None", "PreTrainedModel"]:
-    """A copy in bf16 or fp16, where the device multiplies it, and the network itself, which then reads fewer texts."""
-    dtype = choose_dtype("auto", network.device)
-    if dtype == torch.float32:
-        return None, network_for(network, tokenizer, texts, causal)
-    quick = network_for(cast_weights(copy.deepcopy(network), dtype), tokenizer, texts, causal)
-    return quick, network_for(network, tokenizer, texts[:: int(1 / SHARE_OF_CLOSE)], causal)
-
-
-def pair_scores(
-    networks: tuple["PreTrainedModel | None", "PreTrainedModel"],
-    tokenizer: "PreTrainedTokenizerBase",
-    pairs: list[tuple[str, str]],
-    file: Path,
-    causal: bool = False,
-) -> np.ndarray:
-    """The scores (N, 2) of the sentences of pairs; only those that differ by less than CLOSE nats are read in fp32."""
-    quick, exact = networks
-
-    def scores_by(network: "PreTrainedModel", chosen: list[tuple[str, str]]) -> np.ndarray:
-        sides = [side for pair in chosen for side in pair]
-        return sentence_scores(network, tokenizer, sides, file, causal).reshape(-1, 2)
-
-    if quick is None:
-        return scores_by(exact, pairs)
-    scores = scores_by(quick, pairs)
-    close = np.flatnonzero(np.abs(scores[:, 0] - scores[:, 1]) < CLOSE)
-    if len(close):
-        scores[close] = scores_by(exact, [pairs[number] for number in close])
-    return scores
-
-
-def network_for(
-    network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: list[str], causal: bool = False
-) -> "PreTrainedModel":
-    """The network, with its layers compiled where these texts are many.
-
-    Each is read once for each of its tokens, with `causal` once.
-    """
-    lengths = np.array([len(ids) for ids in encode(tokenizer, texts)])
-    return (
-        compile_layers(network) if pays_to_compile(network, int((lengths ** (1 if causal else 2)).sum())) else network
-    )
-
-
-def sentence_scores(
-    network: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    texts: list[str],
-    file: Path,
-    causal: bool = False,
-) -> np.ndarray:
-    """The sum (N,) of the log-likelihoods of each sentence's tokens, with `causal` from those before each alone.
-
-    The later tokens of the same word are masked too: otherwise they reveal the pieces of a rare word (Kauf and Ivanova
-    2023, PLL-word-l2r). Words are those that the tokenizer splits into pieces. Raises UserError, which names `file`,
-    if a text has no token.
-    """
-    encodings = whole_backend(tokenizer).encode_batch(texts, add_special_tokens=False)
-    rows = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-    if empty := [text for text, row in zip(texts, rows, strict=True) if not len(row)]:
-        raise UserError(f"--pairs: {file} has a sentence without any token: {empty[0]!r}")
-    if causal:
-        return np.array([row.sum(dtype=np.float64) for row in score_from_left(network, tokenizer, rows)])
-    ends = [word_ends(encoding.word_ids) for encoding in encodings]  # type: ignore[arg-type]  # no special tokens: no None
-    return np.array([values.sum(dtype=np.float64) for values, _ in score_tokens(network, tokenizer, rows, ends)])
-
-
-def share_preferred(scores: np.ndarray) -> dict[str, Any]:
-    """How often the first score of a pair (N, 2) is the higher one; the number of pairs, and of those that tie."""
-    better, worse = scores.T
-    ties = int((better == worse).sum())
-    return {"accuracy": float((better > worse).mean()), "pairs": len(scores), "ties": ties}
 
 
 def print_share(name: str, share: dict[str, Any]) -> None:

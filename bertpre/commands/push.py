@@ -12,7 +12,7 @@ from bertpre.console import console
 from bertpre.errors import UserError, first_line, is_disk_full
 from bertpre.hub.folder import write_checkpoint, write_run
 from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
-from bertpre.model.export import refuse_unknown
+from bertpre.model.export import refuse_unknown_format
 from bertpre.recipe import Recipe
 from bertpre.recipe.schema import check_language, check_repo_id
 from bertpre.run_directory import load_run
@@ -92,7 +92,7 @@ def refuse_bad_options(
         raise UserError(f"--language: {error}") from None
     if not commit_message.strip():
         raise UserError("--commit-message: is empty; say what is pushed, or leave it out")
-    refuse_unknown(to, only)
+    refuse_unknown_format(to, only)
     if create_pr and (revision is not None or checkpoints):
         raise UserError("--create-pr opens a pull request against main: leave --revision and --checkpoints out")
     if checkpoints and to == "onnx":

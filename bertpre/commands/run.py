@@ -1,6 +1,7 @@
 """`bertpre run` and `bertpre quickstart`: all stages in order; finished ones are skipped."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bertpre.commands.evaluate import CHANGED, evaluate
@@ -17,11 +18,6 @@ from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, next_lines, write_report
 from bertpre.run_directory import claim, is_finished, is_prepared, read_manifest, read_results, refuse_unknown_starts
 
-STAGES: dict[str, Callable[..., object]] = {
-    "prepare": prepare, "pretrain": pretrain, "finetune": finetune, "evaluate": evaluate,
-}  # fmt: skip
-ON_LABELS = ("finetune", "evaluate")  # these stages take the recipe's labelled texts, which are read once
-
 
 def run(recipe: Recipe) -> Path:
     """Run every unfinished stage, write the report and push to `hub.repo_id`; returns the run directory."""
@@ -37,9 +33,12 @@ def run(recipe: Recipe) -> Path:
             "prepare, pretrain: left out, as finetune.init names another model; `bertpre pretrain` trains one of this "
             "recipe after `bertpre prepare`"
         )
-    for name, stage in STAGES.items():
-        if recipe.finetune is None if name in ON_LABELS else not has_own_model:
-            continue
+    stages: dict[str, Callable[[Recipe], object]] = {}
+    if has_own_model:
+        stages |= {"prepare": prepare, "pretrain": pretrain}
+    if recipe.finetune is not None:
+        stages |= {"finetune": partial(finetune, labelled=labelled), "evaluate": partial(evaluate, labelled=labelled)}
+    for name, stage in stages.items():
         if is_prepared(recipe) if name == "prepare" else is_finished(folder, name):
             console.say(f"{name}: already finished, skipped")
             if name == "prepare" and corpus_has_changed(recipe, folder):
@@ -47,7 +46,7 @@ def run(recipe: Recipe) -> Path:
         else:
             if name == "pretrain":
                 refuse_to_replace_several(folder)
-            stage(recipe, **({"labelled": labelled} if name in ON_LABELS else {}))
+            stage(recipe)
     write_report(folder, recipe)
     push_result(recipe)
     print("\n".join([*closing_lines(folder, recipe), *next_lines(folder, recipe)]))

@@ -99,7 +99,7 @@ def print_model(recipe: Recipe) -> None:
     totals = {"max_steps": 0.0, "max_tokens": 0.0}
     for phase in training.phases:
         flops = flops_per_token(config, phase.max_length, training.predicted_share(phase))
-        tokens = (phase.global_batch_size or training.global_batch_size) * phase.max_length
+        tokens = training.batch_size(phase) * phase.max_length
         length = phase.max_length if phase.objective == "masked" else f"{phase.max_length}, {phase.objective}"
         print(f"# at length {length}: at most {tokens:,} tokens per step, {flops / 1e6:.1f} MFLOPs per token")
         totals["max_steps"] += phase.share * (training.max_steps or 0) * tokens * flops

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from accelerate import Accelerator
 
-from bertpre.data.sampler import Position, micro_batch_size
+from bertpre.data.sampler import Position
 from bertpre.finetuning.encoding import EncodedExamples, collate, in_slices
 from bertpre.recipe import Finetune
 from bertpre.training.batches import StepBatch
 from bertpre.training.metrics import Batch
-from bertpre.training.micro_batches import LENGTH_MULTIPLE, sizes_to_try
+from bertpre.training.micro_batches import LENGTH_MULTIPLE, micro_batch_size, sizes_to_try
 from bertpre.training.unpadding import unpadded
 
 

@@ -234,7 +234,7 @@ def in_slices(count: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, count, size))
 
 
-def in_batches(lengths: np.ndarray, size: int, tokens: int | None) -> Iterator[slice]:
+def slices_by_tokens(lengths: np.ndarray, size: int, tokens: int | None) -> Iterator[slice]:
     """Consecutive slices of `size` items at most, and of `tokens` tokens at most, padding included; of one at least.
 
     The lengths (N,) ascend, so that the last of a slice is its longest.

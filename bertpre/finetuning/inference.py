@@ -14,7 +14,7 @@ from accelerate.utils import gather_object
 from bertpre.console import console, duration
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.errors import first_line
-from bertpre.finetuning.encoding import EncodedExamples, collate, encode_examples, in_batches
+from bertpre.finetuning.encoding import EncodedExamples, collate, encode_examples, slices_by_tokens
 from bertpre.finetuning.examples import Examples
 from bertpre.finetuning.scores import score
 from bertpre.finetuning.task import Task
@@ -107,7 +107,7 @@ class Classifier:
         found: list[tuple[int, np.ndarray]] = []
         start, total, done = time.perf_counter(), int(lengths[order].sum()), 0
         most_tokens = CPU_BATCH_TOKENS if self.model.device.type == "cpu" else None
-        for part in in_batches(lengths[order], self.batch_size, most_tokens):
+        for part in slices_by_tokens(lengths[order], self.batch_size, most_tokens):
             indices = order[part]
             batch = collate(encoded, indices, int(lengths[indices].max()), self.tokenizer.pad_token_id)
             labels = batch.pop("labels")

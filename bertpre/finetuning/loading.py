@@ -40,7 +40,7 @@ ENCODER_DROPOUT = (
 # ---- one loader ------------------------------------------------------------------------------------------------------
 
 
-def load_model(
+def load_with_tokenizer(
     source: str,
     auto_class: str | None,
     problem: str,
@@ -147,7 +147,7 @@ def start_place(recipe: Recipe, init: str) -> tuple[str, str]:
 def trained_start(recipe: Recipe, init: str, task: Task) -> "Loaded":
     """An encoder with a new head, and its tokenizer; `init` and errors are those of `load_start`."""
     source, tokenizer_source = start_place(recipe, init)
-    model, tokenizer = load_model(
+    model, tokenizer = load_with_tokenizer(
         source,
         task.auto_class,
         f"finetune.init: {source!r} is not an encoder",
@@ -253,7 +253,7 @@ def eager_on_cpu(model: "PreTrainedModel") -> "PreTrainedModel":
 def load_classifier(recipe: Recipe, folder: Path, classes: tuple[str, ...]) -> Classifier:
     """The recipe's classifier in a folder; raises UserError if its classes are not `classes`."""
     task = Task(recipe.required_finetune.task, classes)
-    model, tokenizer = load_model(str(folder), task.auto_class, f"{folder} is not a classifier of this recipe")
+    model, tokenizer = load_with_tokenizer(str(folder), task.auto_class, f"{folder} is not a classifier of this recipe")
     known = class_names(model)
     if known != classes:
         raise UserError(f"{folder}: the classifier's classes are {', '.join(known)}, not {', '.join(classes)}")
@@ -274,16 +274,16 @@ def load_any_classifier(place: str) -> tuple[Classifier, Finetune]:
             raise UserError(f"no classifier in {source}; run `bertpre finetune` first")
         if is_of_earlier_finetuning(folder):
             log_once(f"{source} is of an earlier fine-tuning; the last one has not ended")
-        model, tokenizer = load_model(str(source), None, f"{str(source)!r} is not a text classifier")
+        model, tokenizer = load_with_tokenizer(str(source), None, f"{str(source)!r} is not a text classifier")
         task = Task(recipe.required_finetune.task, class_names(model))
         return Classifier.of(recipe, model, tokenizer, task), recipe.required_finetune
     problem = f"{place!r} is not a fine-tuned text classifier"
     refuse_unknown_model(place, problem)
     try:
-        model, tokenizer = load_model(place, None, problem)
+        model, tokenizer = load_with_tokenizer(place, None, problem)
     except UserError as error:
         try:
-            model, tokenizer = load_model(place, None, problem, subfolder="classifier")
+            model, tokenizer = load_with_tokenizer(place, None, problem, subfolder="classifier")
         except UserError:
             raise error from None
     longest = min(tokenizer.model_max_length, readable_length(model) or 512)
@@ -317,7 +317,7 @@ def load_masked_lm(place: str) -> "Loaded":
     """The masked language model of a run directory, a folder or a Hub id, and its tokenizer."""
     source, problem = model_of(place), f"{place!r} is not a masked language model"
     refuse_unknown_model(source, problem)
-    model, tokenizer = load_model(source, "AutoModelForMaskedLM", problem)
+    model, tokenizer = load_with_tokenizer(source, "AutoModelForMaskedLM", problem)
     if tokenizer.mask_token_id is None:
         raise UserError(f"{problem}: its tokenizer has no mask token")
     return model, tokenizer

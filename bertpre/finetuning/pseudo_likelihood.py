@@ -168,7 +168,7 @@ def logits_at(network: "PreTrainedModel", input_ids: torch.Tensor, positions: to
         return read(network, input_ids=input_ids, masked_positions=positions.unsqueeze(1))[:, 0]
     rows = torch.arange(len(input_ids), device=input_ids.device)
 
-    def keep_positions(_module: torch.nn.Module, _inputs: object, outputs: Any) -> Any:  # noqa: ANN401 - any class
+    def keep_positions(_module: torch.nn.Module, _inputs: object, outputs: Any) -> Any:
         if getattr(outputs, "last_hidden_state", None) is not None:
             outputs.last_hidden_state = outputs.last_hidden_state[rows, positions].unsqueeze(1)  # (B, 1, E)
         return outputs

@@ -50,7 +50,7 @@ def row_of(example: str) -> str:
 
 
 def spread_evenly(count: int, limit: int) -> np.ndarray:
-    """`limit` of `count` numbers, in order: a random one, always the same, of each of so many equal stretches.
+    """`limit` row numbers below `count`, in order: one from each of `limit` equal stretches, drawn with a fixed seed.
 
     At even distances they would all be of one class where classes alternate.
     """

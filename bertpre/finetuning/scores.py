@@ -67,10 +67,10 @@ def from_confusion(confusion: np.ndarray) -> dict[str, np.ndarray]:
 def per_class(confusion: np.ndarray, classes: Sequence[str]) -> dict[str, dict[str, float]]:
     """Precision, recall, F1 and number of examples of each class."""
     true, predicted, hits = confusion.sum(1), confusion.sum(0), np.diagonal(confusion)
-    return {name: of_counts(*counts) for name, *counts in zip(classes, hits, predicted, true, strict=True)}
+    return {name: precision_recall_f1(*counts) for name, *counts in zip(classes, hits, predicted, true, strict=True)}
 
 
-def of_counts(hits: int, predicted: int, true: int) -> dict[str, float]:
+def precision_recall_f1(hits: int, predicted: int, true: int) -> dict[str, float]:
     """Precision, recall and F1 from counts; 0 instead of a division by 0."""
     return {
         "precision": float(hits / max(predicted, 1)),
@@ -139,11 +139,11 @@ def score_multi_label(labels: np.ndarray, probabilities: np.ndarray, classes: tu
     """F1 over all decisions at 0.5, mean F1 over classes, and the fraction of texts with every class right."""
     truth, chosen = labels > 0.5, probabilities > 0.5
     counts = np.stack([(truth & chosen).sum(0), chosen.sum(0), truth.sum(0)])
-    classwise = {name: of_counts(*counts[:, number]) for number, name in enumerate(classes)}
+    classwise = {name: precision_recall_f1(*counts[:, number]) for number, name in enumerate(classes)}
     clipped = np.clip(probabilities, 1e-7, 1 - 1e-7)
     flat = clipped.ravel()
     return {
-        "f1": of_counts(*counts.sum(1))["f1"],
+        "f1": precision_recall_f1(*counts.sum(1))["f1"],
         "f1_macro": float(np.mean([each["f1"] for each in classwise.values()])),
         "accuracy": float((truth == chosen).all(1).mean()),
         "loss": float(-np.where(truth, np.log(clipped), np.log(1 - clipped)).mean()),
@@ -167,8 +167,8 @@ def score_tags(labels: list[np.ndarray], probabilities: list[np.ndarray], classe
     counts = entity_counts(labels, probabilities, classes)
     return metrics | {
         "calibration": calibration(all_labels, all_probabilities),
-        "f1": of_counts(*np.sum(list(counts.values()), axis=(0, 1)))["f1"],
-        "per_class": {kind: of_counts(*counts[kind].sum(0)) for kind in sorted(counts)},
+        "f1": precision_recall_f1(*np.sum(list(counts.values()), axis=(0, 1)))["f1"],
+        "per_class": {kind: precision_recall_f1(*counts[kind].sum(0)) for kind in sorted(counts)},
     }
 
 
@@ -310,7 +310,7 @@ def other_metrics(
     else:
         truth, found = labels > 0.5, outputs > 0.5
         counts = np.stack([part.sum(1) for part in (truth & found, found, truth)], axis=1)
-    return lambda chosen: {"f1": of_counts(*counts[chosen].sum(0))["f1"]}
+    return lambda chosen: {"f1": precision_recall_f1(*counts[chosen].sum(0))["f1"]}
 
 
 def resamples(count: int, strata: list[list[np.ndarray]] | None) -> Iterator[np.ndarray]:
@@ -329,7 +329,7 @@ def percentiles(values: Sequence[float] | np.ndarray) -> list[float]:
     return [float(value) for value in np.percentile(values, INTERVAL)]
 
 
-def spread(values: Sequence[float]) -> dict[str, Any]:
+def mean_and_std(values: Sequence[float]) -> dict[str, Any]:
     """Mean and sample standard deviation of one metric over several seeds."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {"mean": float(np.mean(values)), "std": std, "values": list(values)}

@@ -20,7 +20,7 @@ from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
 from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_classifier
-from bertpre.finetuning.scores import score, spread
+from bertpre.finetuning.scores import mean_and_std, score
 from bertpre.finetuning.splits import Labelled
 from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, binding_values
@@ -145,7 +145,7 @@ def best_of(each: list[dict[str, Any]], settings: Finetune) -> int:
 def spread_of(each: list[dict[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation over the seeds of every validation metric."""
     rows = [metrics.get("validation", {}) for metrics in each]
-    return {name: spread([row[name] for row in rows]) for name in rows[0] if name != "examples"}
+    return {name: mean_and_std([row[name] for row in rows]) for name in rows[0] if name != "examples"}
 
 
 def keep_classifier(recipe: Recipe, seed: int) -> None:
@@ -166,4 +166,4 @@ def measure_seeds(recipe: Recipe, test: Examples, kept: int, metrics_of_kept: di
             labels, outputs = load_classifier(recipe, seed_folder(recipe, seed), test.classes).apply(test)
             metrics = score(recipe.required_finetune.task, labels, outputs, test.classes)
         rows.append({name: value for name, value in metrics.items() if isinstance(value, float)})
-    return {name: spread([row[name] for row in rows]) for name in rows[0]}
+    return {name: mean_and_std([row[name] for row in rows]) for name in rows[0]}

@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,9 +31,6 @@ from bertpre.recipe import Finetune, Recipe
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-MOST_SHOWN = 10  # classes in a line of the log
-SHIFT, SHIFT_TEXTS = 0.2, 50  # a difference of shares that chance hardly makes in so many texts
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -49,7 +45,7 @@ class Parts:
 class Labelled:
     """A recipe's texts for fine-tuning and for the test; each is read when it is first asked for, and only then.
 
-    Raises UserError as `read_parts`, `read_further` and `read_test` do.
+    Raises UserError as `read_parts`, `read_unlabelled` and `read_test` do.
     """
 
     recipe: Recipe
@@ -61,8 +57,11 @@ class Labelled:
 
     @cached_property
     def unlabelled(self) -> Examples | None:
-        """The unlabelled texts."""
-        return read_further(self.recipe, self.parts)
+        """The recipe's unlabelled texts, without those that are also labelled; None if the recipe names none."""
+        if self.recipe.required_finetune.unlabelled is None:
+            return None
+        parts = (self.parts.training, self.parts.validation, self.parts.test)
+        return read_unlabelled(self.recipe.required_finetune, [part for part in parts if part is not None])
 
     @cached_property
     def test(self) -> Examples:
@@ -288,57 +287,6 @@ def label_counts(task: str, examples: Examples) -> tuple[np.ndarray, np.ndarray,
     return numbers, np.zeros_like(numbers), examples.labels
 
 
-def balance(task: str, examples: Examples) -> str:
-    """The number of examples, and of the labels of each class, or the mean label: "1,250 (no: 625, yes: 625)"."""
-    if task == "regression":
-        return f"{len(examples):,} (mean {np.mean(examples.labels):.3g})"
-    numbers = np.bincount(label_counts(task, examples)[1], minlength=len(examples.classes))
-    counts = Counter(dict(zip(examples.classes, numbers.tolist(), strict=True)))
-    shown = [f"{name}: {count:,}" for name, count in counts.most_common(MOST_SHOWN)]
-    further = [f"{count:,} more classes"] if (count := len(+counts) - MOST_SHOWN) > 0 else []
-    return f"{len(examples):,} ({', '.join(shown + further)})"
-
-
-def lone_labels(task: str, examples: Examples) -> str | None:
-    """A warning that names classes with one example: often a misspelt label, which nothing else would show."""
-    if task not in ("classification", "multi_label"):
-        return None
-    counts = np.bincount(label_counts(task, examples)[1], minlength=len(examples.classes))
-    alone = [name for name, count in zip(examples.classes, counts, strict=True) if count == 1]
-    if not alone:
-        return None
-    shown = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
-    return f"labels with one training example: {shown}; misspelt? A class with so few is hardly learned, and not tested"
-
-
-def contradictions(task: str, examples: Examples) -> str | None:
-    """A warning that counts the texts that occur with different labels; a network learns only one of them."""
-    if task not in ("classification", "multi_label"):
-        return None
-    first: dict[Any, Any] = {}
-    texts, labels = whole_texts(examples), [np.asarray(label).tolist() for label in examples.labels]
-    differ = {text for text, label in zip(texts, labels, strict=True) if first.setdefault(text, label) != label}
-    if not differ:
-        return None
-    example = next(text for text in texts if text in differ)
-    return f"texts that occur with different labels in the training split: {len(differ):,}, e.g. {example!r:.80}"
-
-
-def shifted_class(task: str, training: Examples, test: Examples) -> str | None:
-    """A warning that names the class whose share differs most, where training and test texts differ much in it."""
-    if task != "classification" or len(test) < SHIFT_TEXTS:
-        return None
-    counts = [np.bincount(part.labels, minlength=len(part.classes)) for part in (training, test)]
-    learned, tested = (each / each.sum() for each in counts)
-    most = int(np.abs(learned - tested).argmax())
-    if abs(learned[most] - tested[most]) < SHIFT:
-        return None
-    return (
-        f"{test.classes[most]!r} is the label of {learned[most]:.0%} of the training texts and of {tested[most]:.0%} "
-        "of the test texts; a classifier expects the shares that it was trained on"
-    )
-
-
 def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
     """The block of `finetune.validation_block` rows of its file that each example is in, (N,); None if that is 1."""
     return None if settings.validation_block == 1 else blocks_in_files(examples, settings.validation_block)
@@ -355,14 +303,6 @@ def digest_of_test(parts: Parts) -> str | None:
     if parts.test is None:
         return None
     return hashlib.sha256(repr(whole_texts(parts.test)).encode()).hexdigest()[:16]
-
-
-def read_further(recipe: Recipe, parts: Parts) -> Examples | None:
-    """The recipe's unlabelled texts, without those that are also labelled; None if the recipe names none."""
-    if recipe.required_finetune.unlabelled is None:
-        return None
-    labelled = [parts.training, parts.validation, parts.test]
-    return read_unlabelled(recipe.required_finetune, [part for part in labelled if part is not None])
 
 
 def read_test(recipe: Recipe, parts: Parts) -> Examples:

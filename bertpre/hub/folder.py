@@ -12,7 +12,7 @@ from bertpre.data.raw_text import for_raw_texts
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.files import write_text
-from bertpre.model.export import export_run
+from bertpre.model.export import damage_explained, export_model, export_run
 from bertpre.model.folders import read_config, save_model
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.model import initial_model
@@ -65,9 +65,8 @@ def write_encoder(
 
     `model` is its folder. The run's later results do not belong to it.
     """
-    with TemporaryDirectory() as place:
-        (Path(place) / "model").symlink_to(model.resolve(), target_is_directory=True)
-        export_run(Path(place), to, folder, "encoder")
+    with damage_explained(model):
+        export_model(model, to, folder)
     results = {stage: values for stage, values in read_results(run).items() if stage == "prepare"}
     describe(run, recipe, folder, results, repo_id, revision, step)
 

@@ -72,7 +72,7 @@ class BertPreConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - as in transformers
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
         """As in transformers; raises ValueError for a ModernBERT's, whose fields and weights have other names."""
         if config_dict.get("model_type") == "modernbert":
             raise ValueError("this is a stock modernbert model; load it with bertpre.model.load_model")

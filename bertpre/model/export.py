@@ -2,6 +2,8 @@
 
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -37,15 +39,22 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
         commands = " or ".join(f"`bertpre {stage} {run}`" for part, stage in stages if only in (None, part))
         raise UserError(f"{run} has no {only or 'model'}: run {commands} first")
     targets = (folder, folder / "classifier")
-    try:
+    with damage_explained(run):
         return max(export_model(source, to, target) for source, target in zip(sources, targets, strict=False))
+
+
+@contextmanager
+def damage_explained(place: Path) -> Iterator[None]:
+    """Turn errors about what a file of a model holds into UserError; those of the disk stay as they are."""
+    try:
+        yield
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         if is_disk_full(error) or (isinstance(error, OSError) and error.errno is not None):
-            raise  # of the disk, not of what a file holds
-        raise UserError(f"{run}: a file of a model is damaged: {first_line(error)}") from None
+            raise
+        raise UserError(f"{place}: a file of a model is damaged: {first_line(error)}") from None
 
 
-def refuse_unknown(to: str | None, only: str | None) -> None:
+def refuse_unknown_format(to: str | None, only: str | None) -> None:
     """Raise UserError for a format or a part that does not exist."""
     for option, value, known in (("--to", to, FORMATS), ("--only", only, tuple(PARTS))):
         if value is not None and value not in known:

@@ -16,7 +16,7 @@ from bertpre.data.ahead import planned_ahead
 from bertpre.data.audit import audit_frequencies
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.pairs import IGNORE_INDEX
-from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
+from bertpre.data.sampler import Example, PairDataset, Position, in_batches
 from bertpre.data.store import Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.errors import UserError
@@ -26,7 +26,7 @@ from bertpre.runtime import choose_dtype
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.intervals import wilson_interval
 from bertpre.training.metrics import Batch
-from bertpre.training.micro_batches import LENGTH_MULTIPLE, rows_of_similar_length, sizes_to_try
+from bertpre.training.micro_batches import LENGTH_MULTIPLE, micro_batch_size, rows_of_similar_length, sizes_to_try
 from bertpre.training.unpadding import choose_unpadding, unpadded
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class PretrainingData:
     def __init__(
         self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", folder: Path, accelerator: Accelerator
     ) -> None:
-        training, self.accelerator = recipe.training, accelerator
+        training, self.tokenizer, self.accelerator = recipe.training, tokenizer, accelerator
         tokenizer_hash = tokenizer_fingerprint(tokenizer)
         self.validation_shards = open_shards(folder, "validation", tokenizer_hash)
         shards = open_shards(folder, "train", tokenizer_hash)
@@ -196,7 +196,7 @@ def build_phase(
     training = recipe.training
     place = f"training.phases.{training.phases.index(phase)}"
     key = f"{place}.global_batch_size" if phase.global_batch_size else "training.global_batch_size"
-    size = phase.global_batch_size or training.global_batch_size
+    size = training.batch_size(phase)
     micro = micro_batch_size(size, phase.micro_batch_size, accelerator.num_processes, key)
     dataset = pair_dataset(recipe, tokenizer, phase, shards)
     collator = build_collator(recipe, tokenizer, phase)

@@ -9,18 +9,17 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from bertpre.data.tokenizer import load_tokenizer
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.batches import PretrainingData, has_pairs, wants_shards
 from bertpre.pretraining.mask_predictions import fill_masks
+from bertpre.pretraining.objective import PretrainingObjective, evaluate_batches
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints
 from bertpre.training.dealing import machine_group
-from bertpre.training.evaluation import Evaluation, evaluate_batches
-from bertpre.training.metrics import PretrainingObjective
+from bertpre.training.evaluation import Evaluation
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.remedies import Remedies
 from bertpre.training.schedule import Duration, lr_at, whole_warmup
@@ -58,7 +57,7 @@ def build_pretraining_trainer(
     if training.initial_attention == "neighbours":
         model.bert.embeddings.position_embeddings.requires_grad_(requires_grad=False)
     place_model(model, accelerator, dtype)
-    evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype, load_tokenizer(folder / "tokenizer"))
+    evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype)
     return Trainer(
         accelerator=accelerator,
         model=model,
@@ -113,7 +112,7 @@ def is_short(training: Training, model: BertPreForPreTraining, dtype: torch.dtyp
     device = next(model.parameters()).device
     if training.compile != "auto" or device.type != "cpu":
         return False
-    slots = max((phase.global_batch_size or training.global_batch_size) * phase.max_length for phase in training.phases)
+    slots = max(training.batch_size(phase) * phase.max_length for phase in training.phases)
     tokens = min(training.max_tokens or math.inf, (training.max_steps or math.inf) * slots)
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * tokens
     budget = seconds(training.budget) if training.budget else math.inf
@@ -188,9 +187,8 @@ def evaluate_model(
     objective: PretrainingObjective,
     data: PretrainingData,
     dtype: torch.dtype,
-    tokenizer: Any,
     step: int,
 ) -> dict[str, Any]:
     """Metrics on the validation pairs, and what the model predicts for some masked words."""
     metrics = evaluate_batches(accelerator, model, objective, data.validation_batches(), dtype)
-    return metrics | {"fillings": fill_masks(model, tokenizer, data.validation_shards[0])}
+    return metrics | {"fillings": fill_masks(model, data.tokenizer, data.validation_shards[0])}

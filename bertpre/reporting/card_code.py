@@ -3,7 +3,7 @@
 from typing import Any
 
 from bertpre.recipe import Finetune, Recipe
-from bertpre.reporting.card_facts import TASKS, is_classifier
+from bertpre.reporting.card_facts import TASKS, Published, is_classifier
 
 LOADING = """```python
 from transformers import pipeline
@@ -104,12 +104,10 @@ print(model.config.id2label, read("I would see it again. " * 300).tolist())
 """
 
 
-def how_to_load(
-    recipe: Recipe, results: dict[str, Any], repo_id: str, model_type: str, revision: str | None = None
-) -> str:
+def how_to_load(recipe: Recipe, results: dict[str, Any], published: Published) -> str:
     """Code that loads and runs the repository's models; one with code of its own needs permission."""
-    options = f', revision="{revision}"' if revision else ""
-    options += ", trust_remote_code=True" if model_type == "bertpre" else ""
+    repo_id, options = published.repo_id, f', revision="{published.revision}"' if published.revision else ""
+    options += ", trust_remote_code=True" if published.model_type == "bertpre" else ""
     place = "OWNER/NAME"  # no other words of the code, which the name of a folder may be
     code = loading_code(recipe, results, place).replace(f'"{place}"', f'"{repo_id}"{options}').replace(place, repo_id)
     return code if "/" in repo_id else f"`{repo_id}` stands for the path of this folder.\n\n{code}"
@@ -132,9 +130,9 @@ def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
     return before + code + long_texts(settings)
 
 
-def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], repo_id: str, revision: str | None = None) -> str:
+def how_to_load_onnx(recipe: Recipe, results: dict[str, Any], published: Published) -> str:
     """Code that runs the graph of a folder, or of a repository, `owner/name`, once it is downloaded."""
-    branch = f" --revision {revision}" if revision else ""
+    repo_id, branch = published.repo_id, f" --revision {published.revision}" if published.revision else ""
     download = f"; to get them: hf download {repo_id}{branch} --local-dir {repo_id}" if "/" in repo_id else ""
     place = {"folder": repo_id, "download": download}
     encoder = LOADING_ONNX.format(**place, imports="", arguments='"It is [MASK]."', shown=GUESSES)

@@ -1,6 +1,8 @@
 """What a model card says in metadata, and which facts of a recipe it may show."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,20 @@ METRIC_IDS = {  # bertpre's names of metrics and the Hub's
     "accuracy": "accuracy", "f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr",
     "spearman": "spearmanr", "loss": "loss",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Published:
+    """The folder that a card describes."""
+
+    repo_id: str  # on the Hub, or the folder's own name
+    model_type: str  # of transformers
+    revision: str | None = None  # the branch that the model lies in; None: main
+    step: int | None = None  # of an unfinished pretraining
+    has_curves: bool = False  # their picture lies beside the card
+    is_onnx: bool = False
+    cleans: bool = False  # the tokenizer removes markup
+    classes: Sequence[str] = ()  # of the classifier
 
 
 def front_matter(recipe: Recipe, results: dict[str, Any], hub: Hub, model_type: str, is_onnx: bool) -> dict[str, Any]:
@@ -62,7 +78,8 @@ def pretraining_entry(recipe: Recipe, results: dict[str, Any], lacks_pairs: bool
         del names["nsp_accuracy"]
     found = [metric(*name, validation[key]) for key, name in names.items() if key in validation]
     source = recipe.corpus
-    data = indexed_dataset(source.path, source.name, None, "held-out part")  # bertpre holds it out of the split
+    part = "held-out part" if source.validation is None else "validation texts"  # the former is of no split
+    data = indexed_dataset(source.path, source.name, None, part)
     return {"task": {"type": "fill-mask", "name": "Masked language modelling"}, "dataset": data, "metrics": found}
 
 

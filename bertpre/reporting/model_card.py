@@ -15,6 +15,7 @@ from bertpre.reporting.card_facts import (
     HUB_ID,
     MODEL_ID,
     TASKS,
+    Published,
     front_matter,
     is_classifier,
     is_public,
@@ -85,12 +86,17 @@ def write_card(
     has_curves = "pretrain" in results and any(row["stage"] == "pretrain" for row in rows)
     if has_curves:
         (folder / PICTURE).write_bytes(pretraining_png(rows, results))
-    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    is_onnx, cleans = (folder / "model.onnx").exists(), reads_raw_texts(folder)
-    card = model_card(
-        recipe, results, manifest, model_type, repo_id, has_curves, is_onnx, revision, step, cleans, classes_of(folder)
+    published = Published(
+        repo_id=repo_id,
+        model_type=json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"],
+        revision=revision,
+        step=step,
+        has_curves=has_curves,
+        is_onnx=(folder / "model.onnx").exists(),
+        cleans=reads_raw_texts(folder),
+        classes=classes_of(folder),
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / "README.md").write_text(model_card(recipe, results, manifest, published), encoding="utf-8")
 
 
 def classes_of(folder: Path) -> list[str]:
@@ -102,46 +108,23 @@ def classes_of(folder: Path) -> list[str]:
     return list(config.get("id2label", {}).values()) if is_classifier and not is_regression else []
 
 
-def model_card(
-    recipe: Recipe,
-    results: dict[str, Any],
-    manifest: dict[str, Any],
-    model_type: str,
-    repo_id: str,
-    has_curves: bool = False,  # whether the picture PICTURE lies beside the card
-    is_onnx: bool = False,
-    revision: str | None = None,  # the branch that the model lies in; None: main
-    step: int | None = None,  # of an unfinished pretraining
-    cleans: bool = False,  # whether its tokenizer removes markup
-    classes: Sequence[str] = (),  # of its classifier
-) -> str:
-    """The README.md of a Hub repository, whose model is a stock `model_type` of transformers.
+def model_card(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any], published: Published) -> str:
+    """The README.md of a Hub repository.
 
     Stages without an entry in `results` or `manifest` are left out; of a path on this machine only the last part is
     shown.
     """
-    hub, public = recipe.hub, without_own_places(recipe)
-    # What follows about labelled texts would be untrue of an encoder, whose recipe may have them.
-    recipe = public if "finetune" in results else public.model_copy(update={"finetune": None})
-    own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
-    unused = list[str]()  # sections of the recipe
-    if is_classifier(results) and public.required_finetune.init not in NAMES:
-        # This run's corpus and pretraining say nothing about a classifier that was made from another model.
-        recipe = recipe.model_copy(update={"corpus": None})
-        results = {stage: values for stage, values in results.items() if stage != "prepare"}
-        own = {stage: facts for stage, facts in own.items() if stage not in ("prepare", "pretrain")}
-        unused += ["corpus", "prepare", "tokenizer", "pairs", "model"]
-    head = front_matter(recipe, results, hub, model_type, is_onnx)
-    name = repo_id.split("/")[-1]
-    if index := model_index(recipe, results, name, lacks_pairs=is_onnx or model_type == "modernbert"):
+    hub, public, model_type = recipe.hub, without_own_places(recipe), published.model_type
+    recipe, results, own, unused = true_of_the_model(public, results, manifest)
+    head = front_matter(recipe, results, hub, model_type, published.is_onnx)
+    name = published.repo_id.split("/")[-1]
+    if index := model_index(recipe, results, name, lacks_pairs=published.is_onnx or model_type == "modernbert"):
         head["model-index"] = index
     shown = to_yaml(public, unused)
     sections = {
-        "How to load it": how_to_load_onnx(recipe, results, repo_id, revision)
-        if is_onnx
-        else how_to_load(recipe, results, repo_id, model_type, revision),
+        "How to load it": (how_to_load_onnx if published.is_onnx else how_to_load)(recipe, results, published),
         "Metrics": metrics(results),
-        "Training": training(recipe, results, has_curves, cleans, classes),
+        "Training": training(recipe, results, published),
         "Leak check": leak_check(recipe, results),
         "Intended use": intended_use(recipe, results),
         "Limits and bias": limits(recipe, results),
@@ -152,13 +135,30 @@ def model_card(
         "Recipe": f"<details><summary>The complete recipe</summary>\n\n```yaml\n{shown}```\n\n</details>",
     }
     parts = [f"---\n{write_yaml(head)}---\n", f"# {name}\n"]
-    parts.append(f"{what_it_is(recipe, results, model_type, is_onnx, step)}\n")
+    parts.append(f"{what_it_is(recipe, results, published)}\n")
     parts += [f"## {title}\n\n{text.strip()}\n" for title, text in sections.items() if text]
     return "\n".join(parts)
 
 
-def what_it_is(recipe: Recipe, results: dict[str, Any], model_type: str, is_onnx: bool, step: int | None = None) -> str:
-    """The model in a few sentences; `step` is that of an unfinished pretraining."""
+def true_of_the_model(
+    recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]
+) -> tuple[Recipe, dict[str, Any], dict[str, Any], list[str]]:
+    """What of recipe, results and manifest is true of a model with these results; and the sections it did not use."""
+    # An encoder has not seen the labelled texts that its recipe may have.
+    own_recipe = recipe if "finetune" in results else recipe.model_copy(update={"finetune": None})
+    own = {stage: facts for stage, facts in manifest.items() if stage != "finetune" or stage in results}
+    if not is_classifier(results) or recipe.required_finetune.init in NAMES:
+        return own_recipe, results, own, []
+    # This run's corpus and pretraining say nothing about a classifier that was made from another model.
+    own_recipe = own_recipe.model_copy(update={"corpus": None})
+    results = {stage: values for stage, values in results.items() if stage != "prepare"}
+    own = {stage: facts for stage, facts in own.items() if stage not in ("prepare", "pretrain")}
+    return own_recipe, results, own, ["corpus", "prepare", "tokenizer", "pairs", "model"]
+
+
+def what_it_is(recipe: Recipe, results: dict[str, Any], published: Published) -> str:
+    """The model in a few sentences."""
+    model_type, is_onnx, step = published.model_type, published.is_onnx, published.step
     loads = f"It loads as stock `{model_type}` of transformers"
     if is_onnx:
         loads = "It is an ONNX graph, which onnxruntime executes"
@@ -211,11 +211,13 @@ def metrics(results: dict[str, Any]) -> str:
     return "\n".join(["| Metric | Value |", "|---|---|", *rows]) + note * has_reference if rows else ""
 
 
-def training(recipe: Recipe, results: dict[str, Any], has_curves: bool, cleans: bool, classes: Sequence[str]) -> str:
+def training(recipe: Recipe, results: dict[str, Any], published: Published) -> str:
     """The training data, its licence, and the curves of the pretraining."""
-    named = f"Classes, in the order of the logits: {', '.join(f'`{name}`' for name in classes)}." if classes else ""
-    picture = f"![Loss and accuracy over the tokens of the pretraining]({PICTURE})" if has_curves else ""
-    parts = [training_data(recipe, results, cleans), named, data_licence(recipe), *synthetic_notes(recipe), picture]
+    classes = ", ".join(f"`{name}`" for name in published.classes)
+    named = f"Classes, in the order of the logits: {classes}." if classes else ""
+    picture = f"![Loss and accuracy over the tokens of the pretraining]({PICTURE})" if published.has_curves else ""
+    texts = training_data(recipe, results, published.cleans)
+    parts = [texts, named, data_licence(recipe), *synthetic_notes(recipe), picture]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -17,7 +17,7 @@ from bertpre.runtime import version
 T = TypeVar("T")
 
 
-def together(act: Callable[[], T], group: ProcessGroup | None) -> T:
+def on_every_process(act: Callable[[], T], group: ProcessGroup | None) -> T:
     """Each process's own result of `act`; where one fails, all do: it with its error, the others with UserError.
 
     So no process waits for one that has ended, and the first process, which speaks to the user, knows the reason.
@@ -35,12 +35,12 @@ def together(act: Callable[[], T], group: ProcessGroup | None) -> T:
     return value
 
 
-def from_first(make: Callable[[], T], group: ProcessGroup | None) -> T:
+def broadcast_from_first(make: Callable[[], T], group: ProcessGroup | None) -> T:
     """What `make` returns on the first process, on every process; an error there is one everywhere."""
     if group is None:
         return make()
     is_first = torch.distributed.get_rank(group) == 0
-    shared: list[Any] = [together(lambda: make() if is_first else None, group)]
+    shared: list[Any] = [on_every_process(lambda: make() if is_first else None, group)]
     torch.distributed.broadcast_object_list(shared, src=0, group=group)
     return shared[0]
 
@@ -52,7 +52,7 @@ def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> dict[str, Any
     or have different versions installed; and where one process cannot read it.
     """
     group = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
-    own = together(read, group)
+    own = on_every_process(read, group)
     each = gathered(own | {name: version(name) for name in ("bertpre", "torch")}, group)
     differing = []
     for name in dict.fromkeys(chain.from_iterable(each)):

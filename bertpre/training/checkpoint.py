@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 
 from bertpre.errors import UserError, is_disk_full
 from bertpre.files import file_checksum, write_text
-from bertpre.training.agreement import from_first, together
+from bertpre.training.agreement import broadcast_from_first, on_every_process
 from bertpre.training.background import BackgroundWriter
 from bertpre.training.sharding import gather_each, shard_like
 
@@ -241,13 +241,13 @@ def load_checkpoint(
     where it is. Raises UserError for a checkpoint of another model, and, on every process, where one of them cannot
     read what the first one can.
     """
-    chosen = from_first(lambda: newest_whole(folder), group)
+    chosen = broadcast_from_first(lambda: newest_whole(folder), group)
     if chosen is None:
         return None
     path, state = folder / chosen[0], chosen[1]
     is_checked = group is None or torch.distributed.get_rank(group) == 0
-    tensors = together(lambda: read_tensors(path, state, is_checked), group)
-    if sizes_of(tensors[FILES[0]].items()) != sizes_of(model.named_parameters()):
+    tensors = on_every_process(lambda: read_tensors(path, state, is_checked), group)
+    if shapes_of(tensors[FILES[0]].items()) != shapes_of(model.named_parameters()):
         raise UserError(
             f"{path}: this checkpoint is of a model of another size or kind, so of another training; move it away and "
             "run the same command again"
@@ -261,7 +261,7 @@ def load_checkpoint(
     return state
 
 
-def sizes_of(weights: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Size]:
+def shapes_of(weights: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Size]:
     """The shapes of weights by name."""
     return {name: value.shape for name, value in weights}
 

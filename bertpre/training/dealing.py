@@ -46,11 +46,11 @@ class WholeMatrices:
     group: ProcessGroup
     counts: list[int]
 
-    def take(self, matrices: Tensor) -> Tensor:
+    def share_of(self, matrices: Tensor) -> Tensor:
         """This process's share (K, R, C) of all matrices (N, R, C)."""
         return matrices.split(self.counts)[self.group.rank()]
 
-    def give(self, share: Tensor) -> Callable[[], Tensor]:
+    def gather(self, share: Tensor) -> Callable[[], Tensor]:
         """Start to send this process's share of the results; what it returns waits for all of them, (N, R, C)."""
         padded = share.new_zeros(max(self.counts), *share.shape[1:])
         padded[: len(share)] = share
@@ -72,7 +72,7 @@ class ShardedMatrices:
     counts: list[int]
     rows: list[int]  # of each matrix, on each process
 
-    def take(self, matrices: Tensor) -> Tensor:
+    def share_of(self, matrices: Tensor) -> Tensor:
         """This process's share, all rows (K, R, C), of matrices of which it holds some rows (N, P, C)."""
         rank, columns = self.group.rank(), matrices.size(2)
         received = matrices.new_empty(self.counts[rank] * sum(self.rows) * columns)
@@ -81,7 +81,7 @@ class ShardedMatrices:
         parts = zip(received.split(self.by_rows(rank, columns)), self.rows, strict=True)
         return torch.cat([part.view(self.counts[rank], rows, columns) for part, rows in parts], dim=1)
 
-    def give(self, share: Tensor) -> Callable[[], Tensor]:
+    def gather(self, share: Tensor) -> Callable[[], Tensor]:
         """Start to send the results' rows to their processes; what it returns waits for this process's, (N, P, C)."""
         rank, columns = self.group.rank(), share.size(2)
         received = share.new_empty(sum(self.counts), self.rows[rank], columns)

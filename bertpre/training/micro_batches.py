@@ -6,6 +6,7 @@ from typing import Protocol
 from accelerate import Accelerator, DistributedType
 from torch.distributed import ProcessGroup
 
+from bertpre.errors import UserError
 from bertpre.training.agreement import gathered
 from bertpre.training.metrics import Batch
 from bertpre.training.trackers import MetricsLog
@@ -24,6 +25,22 @@ class Shape(Protocol):
     def sample(self, rows: int) -> Batch:
         """A micro-batch of so many examples, as long as any."""
         ...
+
+
+def micro_batch_size(batch_size: int, wanted: int | str, num_processes: int, key: str) -> int:
+    """Examples in one forward pass as wanted, or (`auto`) all of a process's.
+
+    Raises UserError, which names `key`, where the batch does not divide evenly.
+    """
+    size = wanted if isinstance(wanted, int) else batch_size // num_processes
+    if wanted == "auto" and batch_size % num_processes:
+        raise UserError(f"{key} is {batch_size}: it must be a multiple of the number of processes ({num_processes})")
+    if batch_size % (size * num_processes):
+        raise UserError(
+            f"{key} is {batch_size}: it must be a multiple of micro_batch_size ({size}) times the number of processes "
+            f"({num_processes})"
+        )
+    return size
 
 
 def sizes_to_try(share: int, accelerator: Accelerator) -> list[int]:

@@ -56,11 +56,11 @@ def build_optimizers(
         optimizers.append(
             Muon(orthogonal, lr=muon_learning_rate, weight_decay=muon_weight_decay, dtype=dtype, group=group)
         )
-    held = [id(value) for optimizer in optimizers for group in optimizer.param_groups for value in group["params"]]
+    held = [id(value) for optimizer in optimizers for each in optimizer.param_groups for value in each["params"]]
     assert sorted(held) == sorted(map(id, parameters.values())), "each parameter belongs to exactly one group"
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["peak_lr"] = group["lr"]
+        for each in optimizer.param_groups:
+            each["peak_lr"] = each["lr"]
     return optimizers
 
 
@@ -140,7 +140,7 @@ class ShapeByShape(torch.optim.Optimizer):
         """Update some weights of a group; they have one shape."""
         raise NotImplementedError
 
-    def unless_skipped(self, value: Any, otherwise: Any) -> Any:  # noqa: ANN401 - tensors or numbers
+    def unless_skipped(self, value: Any, otherwise: Any) -> Any:
         """`value`, or `otherwise` where the step is skipped; the device chooses, and the CPU does not wait for it."""
         return value if self.is_applied is None else torch.where(self.is_applied, value, otherwise)
 
@@ -199,7 +199,7 @@ class Muon(ShapeByShape, torch.optim.Muon):
         """Orthogonalise this process's share of matrices of one shape; what it returns waits for those of all."""
         assert self.group is not None
         exchange = dealt(weights[0], share, self.group)
-        return exchange.give(self.orthogonalise(exchange.take(self.directions(weights, group)), group))
+        return exchange.gather(self.orthogonalise(exchange.share_of(self.directions(weights, group)), group))
 
     def directions(self, weights: list[Tensor], group: dict) -> Tensor:
         """Nesterov momentum of matrices of one shape, in the type of the products; of sharded ones, the rows here."""

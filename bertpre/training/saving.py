@@ -6,7 +6,7 @@ from typing import Any
 from torch.distributed import ProcessGroup
 
 from bertpre.errors import UserError
-from bertpre.training.agreement import from_first, refuse_different_weights, together
+from bertpre.training.agreement import broadcast_from_first, on_every_process, refuse_different_weights
 from bertpre.training.background import BackgroundWriter
 from bertpre.training.checkpoint import (
     Checkpoints,
@@ -59,7 +59,7 @@ class Saver:
         the clock that the processes share.
         """
         start = time.perf_counter()
-        together(lambda: self.write(state, self.writer if in_background else None), self.group)
+        on_every_process(lambda: self.write(state, self.writer if in_background else None), self.group)
         self.saved_step, self.saved_seconds = state["step"], seconds
         if self.writer.pending is None:  # a later checkpoint has AdamW's two moments too
             self.save_seconds = (time.perf_counter() - start) * (1 if state["step"] else 3)
@@ -72,7 +72,7 @@ class Saver:
             save_checkpoint(self.place, number, step.model, step.optimizers, state, memory, is_main, background)
 
     def discard(self) -> None:
-        """Remove the checkpoints of a training that has taken no step, so that it may begin anew, also otherwise.
+        """Remove the checkpoints of a training that has taken no step, so that the next start may have other settings.
 
         Damaged ones of a later step stay. Call `finish_writing` first.
         """
@@ -84,7 +84,7 @@ class Saver:
 
         Raises UserError, on every process, where it cannot be written.
         """
-        seconds = together(self.writer.wait, self.group)
+        seconds = on_every_process(self.writer.wait, self.group)
         if seconds is not None:
             self.save_seconds = expected_seconds(seconds, self.save_seconds)
 
@@ -106,10 +106,10 @@ class Saver:
     def left_out(self) -> dict[int, list[str]]:
         """The steps that are left out since the training went back, with their documents."""
         place = self.place
-        return {} if place is None else from_first(lambda: read_skipped(place.folder), self.group)
+        return {} if place is None else broadcast_from_first(lambda: read_skipped(place.folder), self.group)
 
     def leave_out(self, steps: dict[int, list[str]]) -> None:
         """Remember the steps to leave out, before the training goes back."""
         place, is_main = self.place, self.step.accelerator.is_main_process
         if place is not None:
-            together(lambda: write_skipped(place.folder, steps) if is_main else None, self.group)
+            on_every_process(lambda: write_skipped(place.folder, steps) if is_main else None, self.group)

@@ -229,7 +229,7 @@ class TensorBoardTracker:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UserError(
-                "tensorboard is not installed: run `pip install tensorboard`, or turn TensorBoard off"
+                "tensorboard is not installed: run pip install 'bertpre[tensorboard]', or turn TensorBoard off"
             ) from None
         self.open = partial(SummaryWriter, str(folder))
         self.writer = self.open()

@@ -12,7 +12,7 @@ from torch import nn
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
 from bertpre.runtime import is_compiler_fault
-from bertpre.training.agreement import gathered, together
+from bertpre.training.agreement import gathered, on_every_process
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints
 from bertpre.training.clock import Clock, expected_seconds
@@ -292,7 +292,7 @@ class Trainer:
         """Write the means since the last log line."""
         self.check_gradients()
         phase = self.progress.position.phase
-        together(lambda: self.log.write(*self.state_of_time(), self.accelerator, phase), self.cpu_group)
+        on_every_process(lambda: self.log.write(*self.state_of_time(), self.accelerator, phase), self.cpu_group)
 
     def state_of_time(self) -> tuple[int, int, float, float, float]:
         """Steps, tokens and seconds so far, the share that is done, and the seconds that the rest takes."""
@@ -316,7 +316,8 @@ class Trainer:
         row = {"tokens": progress.tokens, "elapsed_seconds": now, "learning_rate": self.log.learning_rate} | metrics
         seconds = expected_seconds(now - start, progress.metrics.get("seconds", 0.0))
         progress.metrics = metrics | {"step": progress.step, "seconds": seconds}
-        together(lambda: self.log.output.write("validation", progress.step, row, self.share_done()), self.cpu_group)
+        write, share = self.log.output.write, self.share_done()
+        on_every_process(lambda: write("validation", progress.step, row, share), self.cpu_group)
 
     def save(self, in_background: bool = False) -> None:
         """Write a checkpoint, once the one before is complete; one process writes, the others wait.

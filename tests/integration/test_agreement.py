@@ -7,7 +7,13 @@ from subprocess import CompletedProcess
 import pytest
 
 from bertpre.errors import UserError
-from bertpre.training.agreement import bit_sums, from_first, processes, refuse_different_weights, together
+from bertpre.training.agreement import (
+    bit_sums,
+    broadcast_from_first,
+    on_every_process,
+    processes,
+    refuse_different_weights,
+)
 from bertpre.training.checkpoint import read_state
 from tests.forked import run_forked
 from tests.helpers import copy_run, read_metrics
@@ -192,10 +198,10 @@ def test_one_process_agrees_with_itself() -> None:
     def fail() -> None:
         raise UserError("no")
 
-    assert together(lambda: 3, None) == from_first(lambda: 3, None) == 3
+    assert on_every_process(lambda: 3, None) == broadcast_from_first(lambda: 3, None) == 3
     refuse_different_weights(ToyModel(), 1, False, None)
     with pytest.raises(UserError, match="^no$"):
-        from_first(fail, None)
+        broadcast_from_first(fail, None)
 
 
 def test_the_sums_show_the_last_bit_of_a_weight() -> None:

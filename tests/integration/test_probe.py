@@ -11,13 +11,14 @@ import pytest
 import torch
 import transformers
 
-import bertpre.commands.probe as probe_module
-from bertpre.commands.probe import CLOSE, network_for, pair_scores, probe, sentence_scores
+from bertpre.commands.probe import probe
 from bertpre.data import read_texts
 from bertpre.errors import UserError
+from bertpre.finetuning.acceptability import CLOSE, SentenceScorer
 from bertpre.finetuning.loading import load_masked_lm
 from tests.helpers import run_here
 
+MODULE = "bertpre.finetuning.acceptability"
 SENTENCES = ["The film is a joy, and Mira said so.", "Nobody saw it twice."]
 
 
@@ -102,7 +103,8 @@ def test_scores_are_those_of_an_independent_scorer(tiny_run: Path, tmp_path: Pat
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_run / "model")
     expected = [independent_score(network, tokenizer, side) for pair in pairs for side in pair]
     texts = [side for pair in pairs for side in pair]
-    scores = sentence_scores(*load_masked_lm(str(tiny_run)), texts, tmp_path)
+    ours, own_tokenizer = load_masked_lm(str(tiny_run))
+    scores = SentenceScorer(own_tokenizer, ours).scores(ours, texts)
     assert scores == pytest.approx(expected, abs=1e-3)
     lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
@@ -121,15 +123,14 @@ def test_causal_scores_see_only_the_tokens_before(run: str, tmp_path: Path, requ
         rows = [torch.tensor([ids[:count]]) for count in range(1, len(ids) - 1)]
         scores = [network(input_ids=row).logits[0, -1].log_softmax(-1)[ids[row.shape[1]]] for row in rows]
         expected.append(sum(score.item() for score in scores))
-    assert sentence_scores(network, tokenizer, texts, tmp_path, causal=True) == pytest.approx(expected, abs=1e-3)
+    scorer = SentenceScorer(tokenizer, network, causal=True)
+    assert scorer.scores(network, texts) == pytest.approx(expected, abs=1e-3)
     (tmp_path / "pairs.jsonl").write_text(json.dumps({"sentence_good": texts[1], "sentence_bad": texts[2]}))
     found = probe(str(place / "model"), pairs=str(tmp_path / "pairs.jsonl"), causal=True)["acceptability"]
     assert found["accuracy"] == float(expected[1] > expected[2])
 
 
-def test_many_pairs_are_scored_by_compiled_layers(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_pairs_are_scored_by_compiled_layers(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, programs, original = [], [], torch.nn.Module.compile
 
     def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> torch.fx.GraphModule:
@@ -137,34 +138,38 @@ def test_many_pairs_are_scored_by_compiled_layers(
         return graph
 
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, dynamic: original(self, backend=backend))
-    monkeypatch.setattr("bertpre.commands.probe.pays_to_compile", lambda _, tokens: asked.append(tokens) or True)
+    monkeypatch.setattr(f"{MODULE}.pays_to_compile", lambda _, tokens: asked.append(tokens) or True)
+    monkeypatch.setattr(f"{MODULE}.choose_dtype", lambda *_: torch.float32)
     network, tokenizer = load_masked_lm(str(tiny_run))
-    expected = sentence_scores(network, tokenizer, SENTENCES, tmp_path)
+    expected = SentenceScorer(tokenizer, network).scores(network, SENTENCES)
     torch._dynamo.reset()
-    compiled = network_for(network, tokenizer, SENTENCES)
-    assert sentence_scores(compiled, tokenizer, SENTENCES, tmp_path) == pytest.approx(expected, abs=1e-4)
+    scorer = SentenceScorer.for_texts(network, tokenizer, SENTENCES)
+    assert scorer.scores(scorer.exact, SENTENCES) == pytest.approx(expected, abs=1e-4)
     lengths = [len(ids) for ids in tokenizer(SENTENCES, add_special_tokens=False)["input_ids"]]
     assert asked == [sum(length**2 for length in lengths)] and programs
+    monkeypatch.setattr(f"{MODULE}.choose_dtype", lambda *_: torch.bfloat16)
+    scorer, count = SentenceScorer.for_texts(network, tokenizer, SENTENCES, causal=True), sum(lengths)
+    assert (scorer.quick.dtype, scorer.exact.dtype) == (torch.bfloat16, torch.float32)
+    assert asked[1:] == [count, count // 10]  # each text is read once, and the close pairs by the other network
 
 
 def test_close_pairs_are_read_again_in_fp32_and_the_decisions_are_its_own(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = list(read_texts("sample", split="articles", limit=30))
     words = [text.split()[:7] for text in texts]
     pairs = [(" ".join(each), " ".join([each[1], each[0], *each[2:]])) for each in words]
     pairs.append((pairs[0][0], pairs[0][0]))  # a tie
     network, tokenizer = load_masked_lm(str(tiny_run))
-    read, original = [], probe_module.sentence_scores
+    read, original = [], SentenceScorer.scores
 
-    def counting(model: torch.nn.Module, tokenizer: object, texts: list[str], *rest: object) -> np.ndarray:
+    def counting(scorer: SentenceScorer, model: torch.nn.Module, texts: list[str]) -> np.ndarray:
         read.append((model.dtype, len(texts)))
-        return original(model, tokenizer, texts, *rest)
+        return original(scorer, model, texts)
 
-    monkeypatch.setattr(probe_module, "sentence_scores", counting)
-    exact = pair_scores((None, network), tokenizer, pairs, tmp_path)
-    quick = copy.deepcopy(network).to(torch.bfloat16)
-    found = pair_scores((quick, network), tokenizer, pairs, tmp_path)
+    monkeypatch.setattr(SentenceScorer, "scores", counting)
+    exact = SentenceScorer(tokenizer, network).pair_scores(pairs)
+    found = SentenceScorer(tokenizer, network, copy.deepcopy(network).to(torch.bfloat16)).pair_scores(pairs)
     assert (np.sign(found[:, 0] - found[:, 1]) == np.sign(exact[:, 0] - exact[:, 1])).all()
     close = 2 * int((np.abs(exact[:, 0] - exact[:, 1]) < CLOSE).sum())
     count = 2 * len(pairs)

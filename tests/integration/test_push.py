@@ -24,6 +24,7 @@ from bertpre.hub.background import BackgroundPush
 from bertpre.hub.folder import public_results
 from bertpre.hub.upload import explained_errors, write_inventory
 from bertpre.recipe import load_recipe, to_yaml
+from bertpre.reporting.card_facts import Published
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
 from tests.helpers import LIMIT, copy_run, run_cli, run_process, training_with
@@ -444,7 +445,7 @@ def test_card_shows_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
         f"finetune.unlabelled.path={secret}/unread", f"training.init={secret}/older", "pairs.kind=none",
     ]  # fmt: skip
     recipe = load_recipe(str(tiny_run / "recipe.yaml"), overrides)
-    card = model_card(recipe, read_results(tiny_run), read_manifest(tiny_run), "bert", "someone/tiny")
+    card = model_card(recipe, read_results(tiny_run), read_manifest(tiny_run), Published("someone/tiny", "bert"))
     head, body = card.split("---\n")[1:3]
     facts = yaml.safe_load(head)
     (index,) = facts.pop("model-index")
@@ -465,9 +466,9 @@ def test_card_shows_what_is_there_and_no_path_of_this_machine(tiny_run: Path, tm
 
     recipe = load_recipe(str(tiny_run / "recipe.yaml"))
     pretrained_only = {"prepare": read_results(tiny_run)["prepare"]}
-    card = model_card(recipe, pretrained_only, read_manifest(tiny_run), "bert", "someone/tiny")
+    card = model_card(recipe, pretrained_only, read_manifest(tiny_run), Published("someone/tiny", "bert"))
     assert "- pretrain: device " in card
-    card = model_card(recipe, pretrained_only, {}, "bert", "someone/tiny")
+    card = model_card(recipe, pretrained_only, {}, Published("someone/tiny", "bert"))
     assert "from scratch by bertpre, with masked language modelling and next sentence prediction: BERT" in card
     assert "Test accuracy" not in card and "## Hardware" not in card and "classifier/" not in card
-    assert "## Metrics" not in model_card(recipe, {}, {}, "bert", "someone/tiny")
+    assert "## Metrics" not in model_card(recipe, {}, {}, Published("someone/tiny", "bert"))

@@ -17,6 +17,7 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.finetuning.splits import read_parts, read_test
 from bertpre.model.export import export_run
 from bertpre.recipe import load_recipe
+from bertpre.reporting.card_facts import Published
 from bertpre.reporting.model_card import model_card
 from tests.helpers import read_metrics, run_here
 from tests.unit.test_examples import write_rows
@@ -174,7 +175,7 @@ def test_every_task(
     export_run(run, None, tmp_path / "someone" / "tiny")
     model_type = AutoConfig.from_pretrained(tmp_path / "someone" / "tiny").model_type
     assert model_type == ("modernbert" if source == "own" else "bert")
-    card = model_card(load_recipe(str(recipe)), results, {}, model_type, "someone/tiny")
+    card = model_card(load_recipe(str(recipe)), results, {}, Published("someone/tiny", model_type))
     assert model_type in yaml.safe_load(card.split("---\n")[1])["tags"] and str(tmp_path) not in card
     monkeypatch.chdir(tmp_path)
     code = "\n".join(re.findall(r"```python\n(.*?)```", card, re.DOTALL))

@@ -9,7 +9,7 @@ from bertpre.commands.curve import draw, print_point
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning.loading import can_start_at_random
-from bertpre.finetuning.scores import spread
+from bertpre.finetuning.scores import mean_and_std
 from bertpre.recipe import load_recipe
 from tests.unit.test_linear import examples_of
 
@@ -24,9 +24,9 @@ def test_a_share_keeps_the_proportions_of_the_classes() -> None:
 
 
 def test_a_point_of_one_seed_has_no_deviation(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"fraction": 0.1, "examples": 2400, "init": "random", "accuracy": spread([0.8125])}
+    row = {"fraction": 0.1, "examples": 2400, "init": "random", "accuracy": mean_and_std([0.8125])}
     print_point(row)
-    print_point(row | {"accuracy": spread([0.5, 0.75])})
+    print_point(row | {"accuracy": mean_and_std([0.5, 0.75])})
     assert capsys.readouterr().out.splitlines() == [
         "curve: 10.0% of the labels (2,400), random: 0.8125",
         "curve: 10.0% of the labels (2,400), random: 0.6250 ± 0.1768",

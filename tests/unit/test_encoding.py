@@ -16,8 +16,8 @@ from bertpre.finetuning.encoding import (
     collate,
     encode_examples,
     encodings_of_words,
-    in_batches,
     in_slices,
+    slices_by_tokens,
     without_cut_words,
 )
 from bertpre.finetuning.examples import Examples
@@ -138,7 +138,7 @@ def test_slices_cover_everything_once(count: int, size: int) -> None:
 )
 def test_batches_hold_so_many_examples_and_tokens_at_most(size: int, tokens: int | None, sizes: list[int]) -> None:
     lengths = np.array([1, 2, 2, 3, 4, 6, 7, 20])
-    parts = list(in_batches(lengths, size, tokens))
+    parts = list(slices_by_tokens(lengths, size, tokens))
     assert [part.stop - part.start for part in parts] == sizes
     assert [*range(8)] == [number for part in parts for number in range(part.start, part.stop)]
 

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from bertpre.training.metrics import STEPS_WITH_PAIRS, STEPS_WITH_TARGETS, PretrainingObjective
+from bertpre.pretraining.objective import PretrainingObjective
+from bertpre.training.metrics import STEPS_WITH_PAIRS, STEPS_WITH_TARGETS
 from bertpre.training.step_log import StepLog, means_of_steps
 
 

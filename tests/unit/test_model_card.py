@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting.card_facts import without_own_places
+from bertpre.reporting.card_facts import Published, without_own_places
 from bertpre.reporting.model_card import model_card, write_card
 from tests.helpers import ROOT
 
@@ -48,7 +48,7 @@ def recipe(*overrides: str) -> Recipe:
 
 
 def card(of: Recipe, device: str = "AMD EPYC", results: dict[str, Any] = RESULTS, processes: int = 1) -> str:
-    return model_card(of, results, manifest(device, processes), "bert", "someone/tiny")
+    return model_card(of, results, manifest(device, processes), Published("someone/tiny", "bert"))
 
 
 def test_the_hubs_client_reads_the_metadata_and_the_metrics() -> None:
@@ -146,7 +146,7 @@ def test_the_recipe_for_others_prepares_its_own_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["classifier", "text-classification", "fill-mask"])
 def test_the_name_of_a_folder_changes_no_other_words_of_the_code(name: str) -> None:
-    text = model_card(recipe(), RESULTS, manifest(), "bertpre", name)
+    text = model_card(recipe(), RESULTS, manifest(), Published(name, "bertpre"))
     assert f'"{name}", trust_remote_code=True' in text
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         compile(block, "card", "exec")
@@ -154,7 +154,7 @@ def test_the_name_of_a_folder_changes_no_other_words_of_the_code(name: str) -> N
 
 def test_a_classifier_with_its_own_code_is_no_stock_model() -> None:
     tuned = {stage: RESULTS[stage] for stage in ("finetune", "evaluate")}
-    text = model_card(recipe(), tuned, manifest("AMD EPYC", 1), "bertpre", "someone/tiny")
+    text = model_card(recipe(), tuned, manifest("AMD EPYC", 1), Published("someone/tiny", "bertpre"))
     assert "It contains its own code" in text and "loads as stock" not in text
 
 
@@ -170,17 +170,19 @@ def test_a_model_of_the_hub_without_an_owner_is_no_local_file(tmp_path: Path) ->
 
 
 def test_a_graph_is_not_said_to_load_in_transformers() -> None:
-    text = model_card(recipe(), RESULTS, manifest(), "bert", "someone/tiny", is_onnx=True)
+    text = model_card(recipe(), RESULTS, manifest(), Published("someone/tiny", "bert", is_onnx=True))
     assert "It loads as stock" not in text and "with both heads" not in text
     data = ModelCard(text).data
     assert data.library_name == "onnx"
     assert "NSP accuracy" not in {each.metric_name for each in data.eval_results}
     assert "hf download someone/tiny --local-dir someone/tiny" in text
-    assert "hf download" not in model_card(recipe(), RESULTS, manifest(), "bert", "export-onnx", is_onnx=True)
+    assert "hf download" not in model_card(
+        recipe(), RESULTS, manifest(), Published("export-onnx", "bert", is_onnx=True)
+    )
 
 
 def test_a_modernbert_has_no_accuracy_on_pairs() -> None:
-    text = model_card(recipe("model.architecture=modern"), RESULTS, manifest(), "modernbert", "someone/tiny")
+    text = model_card(recipe("model.architecture=modern"), RESULTS, manifest(), Published("someone/tiny", "modernbert"))
     assert "NSP accuracy" not in {each.metric_name for each in ModelCard(text).data.eval_results}
     assert "neither segments nor a head for sentence pairs" in text
 
@@ -194,7 +196,7 @@ def test_the_code_says_where_it_reads_other_ends_than_the_metrics() -> None:
 
 def test_words_are_labelled_by_the_code_of_the_documentation() -> None:
     tokens, tuned = recipe("finetune.task=tokens"), {"finetune": RESULTS["finetune"]}
-    card_of = partial(model_card, tokens, manifest=manifest(), model_type="bert", repo_id="runs/names/finetuned")
+    card_of = partial(model_card, tokens, manifest=manifest(), published=Published("runs/names/finetuned", "bert"))
     (code,) = re.findall(r"```python\n.*?```\n", card_of(results=tuned), re.DOTALL)
     assert code in (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
     place = '"runs/names/finetuned"'
@@ -213,16 +215,16 @@ def test_the_model_that_the_weights_began_with_is_named_throughout() -> None:
 
 
 def test_a_checkpoint_is_said_to_be_one() -> None:
-    text = model_card(recipe(), {}, {}, "bert", "someone/tiny", step=1500)
+    text = model_card(recipe(), {}, {}, Published("someone/tiny", "bert", step=1500))
     assert "A checkpoint at step 1,500 of a pretraining that had not ended. An encoder" in text
     assert "A checkpoint" not in card(recipe())
 
 
 def test_the_card_of_a_graph_names_its_branch_and_the_classifiers_graph() -> None:
-    text = model_card(recipe(), RESULTS, manifest(), "bert", "someone/tiny", is_onnx=True, revision="dev")
+    text = model_card(recipe(), RESULTS, manifest(), Published("someone/tiny", "bert", is_onnx=True, revision="dev"))
     assert "hf download someone/tiny --revision dev --local-dir" in text and "`classifier/model.onnx`" in text
     encoder = {stage: found for stage, found in RESULTS.items() if stage in ("prepare", "pretrain")}
-    assert "classifier/" not in model_card(recipe(), encoder, {}, "bert", "someone/tiny", is_onnx=True)
+    assert "classifier/" not in model_card(recipe(), encoder, {}, Published("someone/tiny", "bert", is_onnx=True))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_the_card_of_a_graph_names_its_branch_and_the_classifiers_graph() -> Non
 def test_the_card_of_a_graph_shows_what_its_classifier_reads(override: str, arguments: str) -> None:
     tuned = {"finetune": RESULTS["finetune"]}
     alone, both = (
-        model_card(recipe(override), results, manifest(), "bert", "someone/tiny", is_onnx=True)
+        model_card(recipe(override), results, manifest(), Published("someone/tiny", "bert", is_onnx=True))
         for results in (tuned, RESULTS)
     )
     call = f'tokenizer({arguments}, truncation=True, return_tensors="np")'

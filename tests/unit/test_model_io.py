@@ -234,7 +234,7 @@ def test_segments_that_a_classifier_has_learned_are_kept(architecture: str, tmp_
     save_model(model, learn_tokenizer(["a good film"], vocab_size=128), tmp_path, 16)
     inputs = {"input_ids": torch.randint(5, VOCABULARY, (2, 8)), "token_type_ids": torch.tensor([[0, 1] * 4] * 2)}
     torch.testing.assert_close(load_model(str(tmp_path))(**inputs).logits, model(**inputs).logits)
-    read, reads = loading.load_model(str(tmp_path), None, "")
+    read, reads = loading.load_with_tokenizer(str(tmp_path), None, "")
     torch.testing.assert_close(read(**inputs).logits, model(**inputs).logits)
     assert "token_type_ids" in reads.model_input_names
 

@@ -12,7 +12,7 @@ from bertpre.finetuning.encoding import encode_examples
 from bertpre.finetuning.examples import Examples, read_examples
 from bertpre.finetuning.linear import fit_nbsvm
 from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels, fit_on_tokens, read_unlabelled
-from bertpre.finetuning.splits import read_further, read_parts
+from bertpre.finetuning.splits import Labelled
 from bertpre.recipe import Finetune, Recipe
 from tests.unit.test_examples import write_rows
 
@@ -55,7 +55,7 @@ def test_texts_set_aside_for_the_test_are_left_out(tmp_path: Path) -> None:
     more = write_rows(tmp_path / "more.jsonl", [{"text": row["text"]} for row in rows] + [{"text": "fine"}])
     tuning = {"path": path, "init": "a/model", "test_fraction": 0.3, "unlabelled": {"path": more}}
     recipe = Recipe(output_dir="out", finetune=tuning | {"validation_fraction": 0.2})
-    assert read_further(recipe, read_parts(recipe)).texts == ["fine"]
+    assert Labelled(recipe).unlabelled.texts == ["fine"]
 
 
 def test_a_pair_is_left_out_if_both_texts_are_known(tmp_path: Path) -> None:

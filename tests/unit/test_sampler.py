@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from bertpre.data.masking import MaskingCollator
-from bertpre.data.sampler import Example, PairDataset, Position, in_batches, micro_batch_size
+from bertpre.data.sampler import Example, PairDataset, Position, in_batches
 from bertpre.data.store import Shard
 from bertpre.data.tokenizer import SPECIAL_TOKENS
 from bertpre.errors import UserError
+from bertpre.training.micro_batches import micro_batch_size
 
 
 def shard(first: int, documents: int = 6) -> Shard:

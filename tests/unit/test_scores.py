@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from bertpre.finetuning.scores import calibration, entities, from_confusion, intervals, score, spread
+from bertpre.finetuning.scores import calibration, entities, from_confusion, intervals, mean_and_std, score
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -164,9 +164,9 @@ def test_an_entity_counts_only_as_a_whole() -> None:
 
 
 def test_spread_over_seeds() -> None:
-    assert spread([0.9, 0.92, 0.94]) == {
+    assert mean_and_std([0.9, 0.92, 0.94]) == {
         "mean": pytest.approx(0.92),
         "std": pytest.approx(0.02),
         "values": [0.9, 0.92, 0.94],
     }
-    assert spread([0.5])["std"] == 0.0
+    assert mean_and_std([0.5])["std"] == 0.0

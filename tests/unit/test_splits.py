@@ -9,19 +9,16 @@ import pytest
 
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import read_examples
+from bertpre.finetuning.label_advice import balance, contradictions, lone_labels, shifted_class
 from bertpre.finetuning.splits import (
     Parts,
-    balance,
     chosen_on_test,
-    contradictions,
-    lone_labels,
     neighbours,
     overlap,
     place_of_test,
     read_parts,
     read_test,
     set_aside,
-    shifted_class,
     split_off_validation,
 )
 from bertpre.recipe import Finetune

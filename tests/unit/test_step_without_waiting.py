@@ -17,8 +17,9 @@ from bertpre.model import (
     BertPreForSequenceClassification,
     BertPreForTokenClassification,
 )
+from bertpre.pretraining.objective import PretrainingObjective
 from bertpre.training.batches import StepBatch
-from bertpre.training.metrics import Batch, Objective, PretrainingObjective
+from bertpre.training.metrics import Batch, Objective
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.step import Arithmetic, TrainingStep
 

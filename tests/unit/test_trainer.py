@@ -17,18 +17,18 @@ from safetensors.torch import load_file
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.data.randomness import seed_from
-from bertpre.data.sampler import Position, micro_batch_size
+from bertpre.data.sampler import Position
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData
+from bertpre.pretraining.objective import PretrainingObjective, evaluate_batches
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
 from bertpre.training import background, clock, saving
 from bertpre.training import trainer as trainer_module
 from bertpre.training.batches import StepBatch
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints, read_skipped, write_skipped
-from bertpre.training.evaluation import evaluate_batches
-from bertpre.training.metrics import PretrainingObjective
+from bertpre.training.micro_batches import micro_batch_size
 from bertpre.training.rehearsal import rehearse
 from bertpre.training.remedies import Remedies
 from bertpre.training.schedule import lr_at
