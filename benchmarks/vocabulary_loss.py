@@ -4,8 +4,7 @@ python benchmarks/vocabulary_loss.py [ROUNDS]        (default: 9; the variants t
 
 The decoder of random bf16 states, its loss, all gradients, and how many labels score highest: of as many masked tokens
 as a batch has, 32 rows of 128 tokens with BERT's vocabulary, 15 % masked, and a batch of recipe imdb-mini-cpu, and of
-one of its causal steps. `bertpre` keeps no scores, as in pretraining, and is compiled; `kept` is a model whose scores
-are needed.
+one of its causal steps. `bertpre` keeps no scores, as in pretraining; `kept` is a model whose scores are needed.
 `grown_mb` is what the process grew by when each ran first.
 """
 
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from training_step import hardware
 
-from bertpre.model.losses_bertpre import IGNORE_INDEX, ScoresGradient, cross_entropy, vocabulary_loss
+from bertpre.model.losses_bertpre import IGNORE_INDEX, cross_entropy, vocabulary_loss
 from bertpre.runtime import keep_freed_memory, set_deterministic
 from bertpre.training.metrics import peak_memory_mb
 
@@ -50,26 +49,14 @@ def right(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.detach().max(-1).indices == labels).sum()
 
 
-def without_scores(into_gradient: ScoresGradient) -> Variant:
+def without_scores(weights: list[Tensor], labels: Tensor, num_items: Tensor) -> tuple[Tensor, Tensor]:
     """bertpre's loss in pretraining."""
-
-    def loss(weights: list[Tensor], labels: Tensor, num_items: Tensor) -> tuple[Tensor, Tensor]:
-        states, weight, bias = weights
-        return vocabulary_loss(states, weight, bias, labels, num_items, into_gradient)
-
-    return loss
-
-
-def compiled() -> ScoresGradient:
-    """As the trainer compiles it."""
-    module = ScoresGradient()
-    module.compile(dynamic=True)
-    return module
+    states, weight, bias = weights
+    return vocabulary_loss(states, weight, bias, labels, num_items)
 
 
 VARIANTS: dict[str, Variant] = {  # those that take less memory first: the peak never falls
-    "bertpre": without_scores(compiled()), "uncompiled": without_scores(ScoresGradient()), "kept": kept,
-    "torch": torchs_own,
+    "bertpre": without_scores, "kept": kept, "torch": torchs_own,
 }  # fmt: skip
 
 
@@ -103,7 +90,6 @@ def measure(rounds: int, rows: int, width: int, vocabulary: int) -> dict[str, ob
         "milliseconds": {name: round(1000 * value, 1) for name, value in medians.items()},
         "bertpre_to_torch": round(medians["bertpre"] / medians["torch"], 3),
         "bertpre_to_kept": round(medians["bertpre"] / medians["kept"], 3),
-        "bertpre_to_uncompiled": round(medians["bertpre"] / medians["uncompiled"], 3),
         "grown_mb": grown,
     }
 

@@ -22,7 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_bertpre import BertPreConfig
 from .dropout_bertpre import Dropout, drop
-from .losses_bertpre import Count, ScoresGradient, vocabulary_loss
+from .losses_bertpre import Count, vocabulary_loss
 from .rows_bertpre import attention_of_rows
 
 Rotation = tuple[Tensor, Tensor]
@@ -407,7 +407,6 @@ class MaskedLMHead(nn.Module):
         self.transform = PredictionTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; BERT stores it by this name
-        self.into_gradient = ScoresGradient()
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden_states))
@@ -415,5 +414,4 @@ class MaskedLMHead(nn.Module):
     def loss(self, hidden_states: Tensor, labels: Tensor, num_items: Count) -> tuple[Tensor, Tensor]:
         """The loss of scores that are not kept, and how many labels score highest: `vocabulary_loss`."""
         states = self.transform(hidden_states)
-        weight, bias = self.decoder.weight, self.decoder.bias
-        return vocabulary_loss(states, weight, bias, labels, num_items, self.into_gradient)
+        return vocabulary_loss(states, self.decoder.weight, self.decoder.bias, labels, num_items)

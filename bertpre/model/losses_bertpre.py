@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from .configuration_bertpre import BertPreConfig
@@ -90,28 +90,6 @@ def turn_into_gradient(scores: Tensor, labels: Tensor, weights: Tensor, gradient
     return -(logarithm * weights).sum(), (is_right * (weights > 0)).sum()
 
 
-class ScoresGradient(nn.Module):
-    """Turns scores into the loss's gradient; a module without weights, which a trainer may compile.
-
-    Compiled, three passes over the scores do what takes nine operations on a few rows at a time otherwise.
-    """
-
-    def forward(self, scores: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """As `turn_into_gradient`, with the gradient in place of the scores (N, C)."""
-        if not torch.compiler.is_compiling():
-            return turn_into_gradient(scores, labels, weights, scores)
-        values = scores.float()
-        largest, of_label = values.amax(-1, keepdim=True), values.gather(1, labels)
-        powers = (values - largest).exp()
-        logarithm = largest + powers.sum(-1, keepdim=True).log()
-        number_of_largest = (values == largest).float().sum(-1, keepdim=True)
-        # A second exponential for each score: the first ones would have to be kept in memory.
-        scores.copy_((values - logarithm).exp() * weights)
-        scores.scatter_(1, labels, (((of_label - logarithm).exp() - 1) * weights).to(scores.dtype))
-        is_right = (of_label == largest) * torch.where(number_of_largest == 1, 1.0, 0.5)
-        return ((logarithm - of_label) * weights).sum(), (is_right * (weights > 0)).sum()
-
-
 def refuse_second_derivative() -> None:
     """Raise RuntimeError in a backward pass that is to be differentiated; once_differentiable gives wrong numbers."""
     if torch.is_grad_enabled():  # create_graph=True
@@ -145,7 +123,7 @@ class CachedCrossEntropy(torch.autograd.Function):
 
 
 def vocabulary_loss(
-    states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, num_items: Count, into_gradient: ScoresGradient
+    states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, num_items: Count
 ) -> tuple[Tensor, Tensor]:
     """As `cross_entropy` of the scores of states (..., E) by a decoder's weight (V, E) and bias (V,), which it drops.
 
@@ -154,7 +132,7 @@ def vocabulary_loss(
     check_labels(labels, states.shape[:-1])
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     scale = divide_loss(torch.ones(()), num_items)
-    return DecodedCrossEntropy.apply(states.flatten(0, -2), weight, bias, labels.flatten(), scale, into_gradient)
+    return DecodedCrossEntropy.apply(states.flatten(0, -2), weight, bias, labels.flatten(), scale)
 
 
 class DecodedCrossEntropy(torch.autograd.Function):
@@ -165,13 +143,7 @@ class DecodedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        labels: Tensor,
-        scale: Tensor,
-        into_gradient: ScoresGradient,
+        ctx: FunctionCtx, states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The sum over rows (N, E) whose label (N,) is not -100, times `scale`, and how many labels score highest."""
         of_states, of_decoder = torch.empty_like(states), list[Tensor]()
@@ -179,7 +151,7 @@ class DecodedCrossEntropy(torch.autograd.Function):
         parts = (states, of_states, *prepared_labels(labels, scale))
         for rows, of_rows, label, row_weight in zip(*(part.split(SCORED_ROWS) for part in parts), strict=True):
             scores = torch.addmm(bias, rows, weight.T)
-            row_loss, right = into_gradient(scores, label, row_weight)
+            row_loss, right = turn_into_gradient(scores, label, row_weight, scores)
             loss, num_right = loss + row_loss, num_right + right
             torch.mm(scores, weight, out=of_rows)
             new = [scores.T @ rows, scores.sum(0)]
@@ -196,7 +168,7 @@ class DecodedCrossEntropy(torch.autograd.Function):
         gradients = ctx.saved_tensors
         if grad_output != 1:
             gradients = tuple(gradient * grad_output for gradient in gradients)
-        return *gradients, None, None, None
+        return *gradients, None, None
 
 
 def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:

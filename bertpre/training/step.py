@@ -10,7 +10,6 @@ from accelerate import Accelerator
 from torch import nn
 
 from bertpre.data.randomness import seed_from
-from bertpre.model.losses_bertpre import ScoresGradient
 from bertpre.runtime import prepare_compiler, set_deterministic
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.gradient_guard import GradientGuard
@@ -55,8 +54,7 @@ class TrainingStep:
         if self.is_compiled:
             prepare_compiler()
             for part in parts_to_compile(self.working.model):
-                # The number of masked tokens may change from batch to batch in any case.
-                part.compile(dynamic=arithmetic.dynamic_shapes or isinstance(part, ScoresGradient))
+                part.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)
         loss_scale = LossScale(arithmetic.dtype == torch.float16)
         checks_each_step = accelerator.device.type == "cpu" or loss_scale.enabled
@@ -185,7 +183,7 @@ def lacks_memory(error: RuntimeError) -> bool:
 
 
 def parts_to_compile(model: nn.Module) -> list[nn.Module]:
-    """The modules that are compiled, each on its own: on a CPU the layers and the loss, on a GPU the whole model.
+    """The modules that are compiled, each on its own: the layers, or the whole model.
 
     The layers share their programs. A CPU compiles these in 0.62 of the time; a step takes 0.87 to 1.03 of the time
     (benchmarks/startup.py), with lengths that change 0.54 to 0.92 (benchmarks/finetune_step.py). What lies around them
@@ -193,9 +191,7 @@ def parts_to_compile(model: nn.Module) -> list[nn.Module]:
     could span two of them.
     """
     layers, on_cpu = layers_of(model), next(model.parameters()).device.type == "cpu"
-    if not layers or not (on_cpu or is_sharded(model)):
-        return [model]
-    return layers + [module for module in model.modules() if isinstance(module, ScoresGradient)]
+    return layers if layers and (on_cpu or is_sharded(model)) else [model]
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bertpre.model import losses_bertpre
 from bertpre.model.configuration_bertpre import BertPreConfig
-from bertpre.model.losses_bertpre import IGNORE_INDEX, ScoresGradient, cross_entropy, vocabulary_loss
+from bertpre.model.losses_bertpre import IGNORE_INDEX, cross_entropy, vocabulary_loss
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 
 ROWS, CLASSES, WEIGHT = 23, 50, 3.0
@@ -19,14 +19,6 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, num_items: Tensor | None) 
     (loss * WEIGHT).backward()  # as several processes scale it
     assert logits.grad is not None
     return loss.detach(), logits.grad
-
-
-def into_gradient(is_compiled: bool) -> ScoresGradient:
-    module = ScoresGradient()
-    if is_compiled:  # the graph that a compiler gets, executed as it is
-        torch._dynamo.reset()
-        module.compile(backend="eager", dynamic=True)
-    return module
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -106,9 +98,8 @@ def test_torch_func_differentiates_the_loss_as_torchs_own(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [4, ROWS])  # in six parts, or in one
-@pytest.mark.parametrize("is_compiled", [False, True])
 def test_without_scores_loss_gradients_and_right_labels_are_the_same(
-    dtype: torch.dtype, rows: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(losses_bertpre, "CACHED_LOGITS", CLASSES * 3)
     monkeypatch.setattr(losses_bertpre, "SCORED_ROWS", rows)
@@ -119,7 +110,7 @@ def test_without_scores_loss_gradients_and_right_labels_are_the_same(
     scores = F.linear(*expected)
     labels = scores.argmax(-1).where(torch.arange(ROWS) % 3 == 0, torch.arange(ROWS))
     labels[0, ::4] = IGNORE_INDEX
-    loss, num_right = vocabulary_loss(*given, labels, torch.tensor(7.0), into_gradient(is_compiled))
+    loss, num_right = vocabulary_loss(*given, labels, torch.tensor(7.0))
     (loss * WEIGHT).backward()
     loss_sum = F.cross_entropy(scores[0], labels[0], ignore_index=IGNORE_INDEX, reduction="sum")
     (loss_sum / 7 * WEIGHT).backward()
@@ -132,12 +123,9 @@ def test_without_scores_loss_gradients_and_right_labels_are_the_same(
         assert error < (1e-5 if is_exact else 0.03)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_label_that_shares_the_highest_score_counts_half(is_compiled: bool) -> None:
+def test_a_label_that_shares_the_highest_score_counts_half(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, bias = torch.tensor([[1.0], [1.0], [0.0]], requires_grad=True), torch.zeros(3)
-    _, num_right = vocabulary_loss(
-        torch.ones(2, 1), weight, bias, torch.tensor([1, 2]), None, into_gradient(is_compiled)
-    )
+    _, num_right = vocabulary_loss(torch.ones(2, 1), weight, bias, torch.tensor([1, 2]), None)
     assert num_right == 0.5
 
 
