@@ -148,6 +148,16 @@ def leave_processes() -> None:
         torch.distributed.destroy_process_group()
 
 
+def compute_alone() -> None:
+    """Let torch compute with one thread in this Python thread, which works beside a training.
+
+    Otherwise its first operation may start a second pool of OpenMP threads. With more of them than cores, GNU's library
+    lets threads without work sleep at once, those of the training too, and each of its operations wakes them up again
+    (docs/experiments.md, 2026-11-30).
+    """
+    torch.set_num_threads(1)
+
+
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory for the next training step.
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from bertpre.runtime import compute_alone
+
 logger = logging.getLogger(__name__)
 
 
@@ -12,7 +14,7 @@ class BackgroundWriter:
     """Runs one job at a time in a thread. Use it in a `with` statement, which ends when the job has."""
 
     def __init__(self) -> None:
-        self.thread = ThreadPoolExecutor(1, "checkpoint")
+        self.thread = ThreadPoolExecutor(1, "checkpoint", compute_alone)
         self.pending: Future[float] | None = None
 
     def __enter__(self) -> "BackgroundWriter":

@@ -11,6 +11,7 @@ import torch
 
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Position
+from bertpre.runtime import compute_alone
 from bertpre.training.metrics import Batch, Objective
 from bertpre.training.micro_batches import Shape
 
@@ -47,7 +48,7 @@ class Prefetcher:
 
     def __init__(self, source: BatchSource, objective: Objective, device: torch.device) -> None:
         self.source, self.objective, self.device = source, objective, device
-        self.thread = ThreadPoolExecutor(1, initializer=partial(use_device, device))
+        self.thread = ThreadPoolExecutor(1, initializer=partial(begin_thread, device))
         self.pending: deque[Future[FetchedBatch]] = deque()
         self.last: Future[FetchedBatch] | None = None  # that was asked for
 
@@ -98,8 +99,9 @@ def tokens_in(batch: Batch) -> int:
     return int(batch["attention_mask"].sum())
 
 
-def use_device(device: torch.device) -> None:
+def begin_thread(device: torch.device) -> None:
     """Make a GPU this thread's own; otherwise every process pins memory through the first GPU, and takes room there."""
+    compute_alone()
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
 

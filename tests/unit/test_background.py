@@ -27,6 +27,18 @@ def steps_in(folder: Path) -> list[int]:
     return [int(path.name.removeprefix("step-")) for path in list_checkpoints(folder / "checkpoints")]
 
 
+def test_the_thread_takes_no_other_threads_and_leaves_the_training_its_own() -> None:
+    before, found = torch.get_num_threads(), list[int]()
+    torch.set_num_threads(2)
+    try:
+        with BackgroundWriter() as writer:
+            writer.start(lambda: found.append(torch.get_num_threads()))
+            writer.wait()
+        assert (found, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def slowly(tensors: Tensors, file: Path) -> None:
     """Write a file so slowly that what does not wait for it is long done."""
     save_file(tensors, file)

@@ -33,6 +33,23 @@ def test_the_thread_uses_the_gpu_of_its_process(
     assert chosen == [(index, False) for index in expected]
 
 
+def test_the_thread_takes_no_other_threads_and_leaves_the_training_its_own() -> None:
+    before, found = torch.get_num_threads(), []
+
+    def source(position: Position, progress: float) -> StepBatch:
+        found.append(torch.get_num_threads())
+        return StepBatch([], position)
+
+    torch.set_num_threads(2)
+    try:
+        with at_once(source) as batches:
+            batches.begin(Position(), 0.0)
+            batches.next_batch()
+        assert (found, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def at_once(source: BatchSource) -> Prefetcher:
     return Prefetcher(source, ToyObjective(), torch.device("cpu"))
 
