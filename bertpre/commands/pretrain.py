@@ -22,7 +22,7 @@ from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model, untrained_positions
 from bertpre.recipe import Recipe, flatten
 from bertpre.reporting.curves import of_stage, read_metrics
-from bertpre.reporting.report import validation_rows
+from bertpre.reporting.report import times_read, validation_rows
 from bertpre.run_directory import (
     data_folder,
     is_finished,
@@ -157,8 +157,8 @@ def say_results(results: dict[str, Any], recipe: Recipe) -> None:
     """Print them in a line, and warn where the model has memorised its text."""
     measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
     print(
-        f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens ({results['epochs']:.1f} epochs) in "
-        f"{duration(results['seconds'])}; validation {measured}"
+        f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens "
+        f"({times_read(results['epochs'], recipe.pairs.kind)}) in {duration(results['seconds'])}; validation {measured}"
     )
     rows = of_stage(read_metrics(Path(recipe.output_dir)), "pretrain", "validation")
     if warning := memorised(rows, results["epochs"]):
@@ -174,6 +174,6 @@ def memorised(validations: list[dict[str, Any]], epochs: float) -> str | None:
         return None
     return (
         f"pretrain: the validation MLM loss was {lowest['mlm_loss']:.3f} at step {lowest['step']:,} and is "
-        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} epochs: a model that reads a text too often memorises "
-        "it; train on more text, or for a shorter time in a new output_dir"
+        f"{last['mlm_loss']:.3f} at the end, after {epochs:.0f} times the text: a model that reads it too often "
+        "memorises it; train on more text, or for a shorter time in a new output_dir"
     )

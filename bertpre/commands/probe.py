@@ -117,6 +117,7 @@ def print_running_text(metrics: dict[str, Any], counted_in: str) -> None:
     print(
         f"probe: pseudo-perplexity {metrics['pseudo_perplexity']:.2f}, accuracy {metrics['accuracy']:.1%} on "
         f"{metrics['tokens']:,} tokens of {metrics['texts']:,} texts, one masked at a time"
+        + (f"; {metrics['unknown_tokens']:,} unknown tokens are left out" if metrics["unknown_tokens"] else "")
     )
     print(f"probe: occurrences per million tokens of {counted_in}:")
     print("probe: occurrences                        tokens   accuracy   loss")

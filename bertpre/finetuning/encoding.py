@@ -122,7 +122,7 @@ def encode_examples(
 def cut_text(settings: "Finetune", which: str, num_cut: int, count: int) -> str:
     """How many of some texts are cut, and to what."""
     kept = f"finetune.max_length={settings.max_length} tokens (truncation: {settings.truncation})"
-    return f"{max(num_cut / count, 0.01):.0%} of the {which} texts are cut to {kept}"
+    return f"{num_cut:,} of the {count:,} {which} texts are cut to {kept}"
 
 
 def tokenize(tokenizer: "PreTrainedTokenizerBase", examples: Examples) -> Tokens:

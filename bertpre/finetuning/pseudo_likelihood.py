@@ -25,11 +25,16 @@ def running_text(
 ) -> dict[str, Any]:
     """Pseudo-perplexity per token (Salazar et al. 2020, section 2.3), and accuracy by frequency of the masked token.
 
-    `counts` (V,) are the tokens' occurrences in the text that frequencies are taken from.
+    `counts` (V,) are the tokens' occurrences in the text that frequencies are taken from. Unknown tokens are counted
+    and not scored: pretraining never predicts them. Raises UserError where there are no others.
     """
+    tokens = np.concatenate(rows)
+    is_known = tokens != tokenizer.unk_token_id
+    if not is_known.any():
+        raise UserError(f"every token of the texts is unknown ({tokenizer.unk_token})")
     scored = score_tokens(network, tokenizer, rows)
-    likelihoods, right = (np.concatenate([row[part] for row in scored]) for part in (0, 1))
-    frequency = counts[np.concatenate(rows)] / max(counts.sum(), 1) * 1e6
+    likelihoods, right = (np.concatenate([row[part] for row in scored])[is_known] for part in (0, 1))
+    frequency = counts[tokens[is_known]] / max(counts.sum(), 1) * 1e6
     bin_of = np.array([np.argmax(np.array(PER_MILLION) <= each) for each in frequency])
     bins = []
     for number, begin in enumerate(PER_MILLION):
@@ -47,6 +52,7 @@ def running_text(
         "pseudo_perplexity": float(np.exp(-likelihoods.mean())),
         "accuracy": float(right.mean()),
         "tokens": len(right),
+        "unknown_tokens": int((~is_known).sum()),
         "texts": len(rows),
         "by_frequency": bins,
     }

@@ -11,7 +11,8 @@ from bertpre.training.intervals import clustered_interval, wilson_interval
 RESAMPLES, BINS = 1000, 15
 INTERVAL = (2.5, 97.5)  # percentiles
 TINY = 1e-9  # rounding errors of metrics that are equal
-BILOU = {"L": "E", "U": "S"}  # IOBES' names of these prefixes
+SAME_PLACE = {"L": "E", "U": "S", "M": "I", "W": "S"}  # marks of BILOU and BMEWO, and those of IOBES
+RANGES = {"f1": (0.0, 1.0)}  # of metrics that are not between -1 and 1
 
 
 def score(kind: str, labels: Any, outputs: Any, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -208,14 +209,14 @@ def has_entities(classes: tuple[str, ...]) -> bool:
 def mark_and_kind(tag: str) -> tuple[str, str]:
     """The place of a word in its entity (B, I, E, S, or O outside), as IOBES names it, and the entity's kind."""
     mark, _, kind = tag.partition("-")
-    return BILOU.get(mark.upper(), mark.upper()), kind
+    return SAME_PLACE.get(mark.upper(), mark.upper()), kind
 
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """(kind, first word, last word + 1) of each entity; an I- after another kind begins an entity, as in conlleval.
 
-    Tags are IOB1, IOB2, IOBES (E- ends an entity, S- is a single word) or BILOU, which writes L- and U- for these, in
-    capitals or small letters.
+    Tags are IOB1, IOB2, IOBES (E- ends an entity, S- is a single word), BILOU, which writes L- and U- for these, or
+    BMES and BMEWO, which write M- for I- and W- for S-; in capitals or small letters.
     """
     found: set[tuple[str, int, int]] = set()
     start, kind = 0, None
@@ -241,15 +242,32 @@ def intervals(
     is wider by their design effect, as it always is for words, which are alike within a text. A metric that is the
     same in every resample has no interval: the bootstrap cannot say how far it is from that of other texts.
     """
-    found, strata = {}, None
+    found, strata, stretch = {}, None, 1.0
     if blocks is not None:
         strata = blocks_by_class(blocks, labels if kind == "classification" else np.zeros(len(labels), dtype=int))
+        stretch = missing_variance(list(map(len, strata))) ** 0.5
     if kind != "regression":
         found["accuracy"] = accuracy_interval(kind, *right_answers(kind, labels, outputs), strata)
+    if stretch == np.inf:
+        return found
     measure = other_metrics(kind, labels, outputs, classes)
     drawn = [measure(draw) for draw in resamples(len(labels), strata)]
-    ends = {name: percentiles([row[name] for row in drawn]) for name in drawn[0]}
-    return found | {name: [low, high] for name, (low, high) in ends.items() if high - low > TINY}
+    for name, seen in measure(np.arange(len(labels))).items():
+        low, high = percentiles([row[name] for row in drawn])
+        if high - low > TINY:
+            ends = [end + (stretch - 1) * (end - seen) for end in (low, high)]
+            found[name] = [float(end) for end in np.clip(ends, *RANGES.get(name, (-1.0, 1.0)))]
+    return found
+
+
+def missing_variance(sizes: list[int]) -> float:
+    """By how much a bootstrap's variance is too small where it draws strata of so many blocks each.
+
+    A stratum of n blocks has (n - 1) / n of its variance among resamples, one of a single block none (Rao and Wu 1988).
+    Infinite where every stratum has one block.
+    """
+    freedom = sum(sizes) - len(sizes)
+    return sum(sizes) / freedom if freedom else np.inf
 
 
 def blocks_by_class(blocks: np.ndarray, classes: np.ndarray) -> list[list[np.ndarray]]:

@@ -288,8 +288,15 @@ def label_counts(task: str, examples: Examples) -> tuple[np.ndarray, np.ndarray,
 
 
 def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
-    """The block of `finetune.validation_block` rows of its file that each example is in, (N,); None if that is 1."""
-    return None if settings.validation_block == 1 else blocks_in_files(examples, settings.validation_block)
+    """The number of the group of examples that are alike that each is in, (N,); None where all are independent.
+
+    Alike are the rows of a block of `finetune.validation_block`, or, where that is 1, copies of one text.
+    """
+    if settings.validation_block > 1:
+        return blocks_in_files(examples, settings.validation_block)
+    first: dict[Any, int] = {}
+    numbers = [first.setdefault(text, len(first)) for text in comparable_texts(examples)]
+    return None if len(first) == len(numbers) else np.array(numbers)
 
 
 def own_parts(settings: Finetune, parts: Parts) -> list[Examples]:

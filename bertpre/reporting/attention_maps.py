@@ -79,8 +79,8 @@ def main_target(weights: "np.ndarray") -> tuple[str, float]:
     """Where the largest mean weight of a head lies, and how much; `weights` are (tokens, tokens)."""
     shares = {
         "itself": float(weights.diagonal().mean()),
-        "the token before": float(weights.diagonal(-1).mean()),
-        "the next token": float(weights.diagonal(1).mean()),
+        "the token before": float(weights.diagonal(-1).sum() / len(weights)),  # the first one has none
+        "the next token": float(weights.diagonal(1).sum() / len(weights)),
         "[CLS]": float(weights[:, 0].mean()),
         "[SEP]": float(weights[:, -1].mean()),
     }

@@ -50,8 +50,8 @@ def audit_rows(prepared: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(
             (
                 "Pairs",
-                f"{prepared['random_next_share']:.1%} with label 1; "
-                f"{prepared['unlabelled_pair_share']:.1%} without a label",
+                f"{prepared['unlabelled_pair_share']:.1%} without a label, "
+                f"{prepared['random_next_share']:.1%} of the others with label 1",
             )
         )
     return rows + leak_rows(prepared)

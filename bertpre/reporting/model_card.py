@@ -279,7 +279,8 @@ def leak_check(recipe: Recipe, results: dict[str, Any]) -> str:
     prepared, measured = results.get("prepare", {}), results.get("evaluate", {})
     lines = []
     if "dropped" in prepared:
-        lines.append(f"Duplicate documents dropped before training: {prepared['dropped'].get('duplicate', 0):,}")
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in prepared["dropped"].items()) or "none"
+        lines.append(f"Documents dropped before training: {dropped}")
     if "repeated_line_share" in prepared:
         lines.append(f"Repeated lines: {prepared['repeated_line_share']:.1%}")
     if recipe.corpus is not None and prepared.get("pairs_kind", recipe.pairs.kind) != "none":

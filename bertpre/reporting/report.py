@@ -140,10 +140,16 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 def pretraining_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Length of the pretraining and its validation metrics, each against what needs no context or no model."""
-    trained = results["pretrain"]
-    epochs = f" ({trained['epochs']:.1f} epochs)" if "epochs" in trained else ""  # runs of before 2026-11-26 lack it
+    trained, pairs_kind = results["pretrain"], results.get("prepare", {}).get("pairs_kind", "nsp")
+    # Runs of before 2026-11-26 lack the epochs.
+    epochs = f" ({times_read(trained['epochs'], pairs_kind)})" if "epochs" in trained else ""
     length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens{epochs}, {duration(trained['seconds'])}"
-    return [("Pretraining", length), *validation_rows(trained, results.get("prepare", {}).get("pairs_kind", "nsp"))]
+    return [("Pretraining", length), *validation_rows(trained, pairs_kind)]
+
+
+def times_read(epochs: float, pairs_kind: str) -> str:
+    """How often a pretraining has read its text; with pairs that is more than its passes: random segments repeat it."""
+    return f"{epochs:.1f} " + ("epochs" if pairs_kind == "none" else "times the text")
 
 
 def validation_rows(trained: dict[str, Any], pairs_kind: str) -> list[tuple[str, str]]:

@@ -39,6 +39,7 @@ def clustered_interval(hits: np.ndarray, sizes: np.ndarray, strata: np.ndarray) 
     share, shares = float(hits.sum() / total), np.bincount(strata, hits) / np.bincount(strata, sizes)
     squares = np.bincount(strata, (hits - shares[strata] * sizes) ** 2)
     variance = (squares * counts / np.maximum(counts - 1, 1)).sum() / total**2
+    variance *= counts.sum() / counts[counts > 1].sum()  # a single cluster says nothing of its stratum's variance
     if_independent = share * (1 - share) / total
     design_effect = max(1.0, variance / if_independent) if if_independent else 1.0
     return wilson_interval(share, float(total / design_effect * (Z / t.ppf(0.975, freedom)) ** 2))

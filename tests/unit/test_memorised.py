@@ -8,7 +8,7 @@ def test_a_held_out_loss_that_has_risen_is_a_warning() -> None:
     rows = [{"step": 500 * number, "mlm_loss": loss} for number, loss in enumerate(losses)]
     warning = memorised(rows, 75.6)
     assert warning is not None
-    assert "was 1.750 at step 1,000 and is 1.900 at the end, after 76 epochs" in warning
+    assert "was 1.750 at step 1,000 and is 1.900 at the end, after 76 times the text" in warning
 
 
 def test_a_held_out_loss_that_varies_or_falls_or_rises_in_the_first_epochs_is_none() -> None:

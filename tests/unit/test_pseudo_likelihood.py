@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning import pseudo_likelihood
-from bertpre.finetuning.pseudo_likelihood import score_tokens, word_ends
+from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForMaskedLM, BertPrePreTrainedModel
 
@@ -148,6 +148,19 @@ def test_the_size_of_batches_changes_nothing(
     ):
         np.testing.assert_allclose(values, other, atol=1e-4)
         assert right.tolist() == other_right.tolist()
+
+
+def test_unknown_tokens_are_counted_and_not_scored(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    unknown, counts = tokenizer.unk_token_id, np.ones(len(tokenizer), dtype=np.int64)
+    rows = [np.array([5, unknown, 7, 8]), np.array([unknown, 9])]
+    found = running_text(network, tokenizer, rows, counts)
+    assert (found["tokens"], found["unknown_tokens"]) == (4, 2)
+    scored = np.concatenate([values for values, _ in score_tokens(network, tokenizer, rows)])
+    assert found["pseudo_perplexity"] == pytest.approx(np.exp(-scored[[0, 2, 3, 5]].mean()))
+    with pytest.raises(UserError, match="every token of the texts is unknown"):
+        running_text(network, tokenizer, [np.array([unknown])], counts)
 
 
 def test_too_long_a_text_is_refused(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

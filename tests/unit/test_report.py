@@ -53,7 +53,7 @@ def test_headline_rows_hold_each_value_and_what_to_compare_it_with() -> None:
     assert headline_rows(results()) == [
         ("Corpus", "1,200 documents, 34,000 tokens"),
         ("Dropped documents", "3 duplicate, 1 short"),
-        ("Pretraining", "1,500 steps, 2,000,000 tokens (58.8 epochs), 1 min 30 s"),
+        ("Pretraining", "1,500 steps, 2,000,000 tokens (58.8 times the text), 1 min 30 s"),
         ("MLM loss", "4.250 nats per masked token (context-free loss 6.125, unigram entropy 6.500)"),
         ("MLM accuracy", "30.0%"),
         ("NSP accuracy", "70.0% of 1,000 pairs; 95 % CI 67.1%-72.8% (majority class 60.0%)"),

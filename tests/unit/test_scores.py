@@ -5,7 +5,16 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from bertpre.finetuning.scores import calibration, entities, from_confusion, intervals, mean_and_std, score
+from bertpre.finetuning import scores
+from bertpre.finetuning.scores import (
+    calibration,
+    entities,
+    from_confusion,
+    intervals,
+    mean_and_std,
+    missing_variance,
+    score,
+)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -74,6 +83,31 @@ def test_neighbours_that_are_alike_widen_every_interval() -> None:
     assert list(intervals("classification", labels, outputs, ("a", "b"), np.zeros(1000))) == ["accuracy"]
 
 
+def test_what_resamples_of_few_blocks_vary_too_little_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [missing_variance(sizes) for sizes in ([9], [3, 1], [1, 1])] == [9 / 8, 2.0, np.inf]
+    generator = np.random.default_rng(0)
+    labels, blocks = np.repeat([0, 1, 2, 2, 1], 40), np.repeat(np.arange(5), 40)  # class 0 has one block
+    outputs = np.eye(3)[np.where(generator.random(200) < 0.2 + 0.1 * blocks, (labels + 1) % 3, labels)]
+    seen = score("classification", labels, outputs, tuple("abc"))
+    wide = intervals("classification", labels, outputs, tuple("abc"), blocks)
+    monkeypatch.setattr(scores, "missing_variance", lambda sizes: 1.0)
+    narrow = intervals("classification", labels, outputs, tuple("abc"), blocks)
+    for name in ("f1", "matthews"):
+        distances = [[end - seen[name] for end in each[name]] for each in (wide, narrow)]
+        assert distances[0] == pytest.approx([(5 / 2) ** 0.5 * each for each in distances[1]])
+    monkeypatch.undo()
+    alone = intervals("classification", labels[40:120], outputs[40:120], tuple("abc"), blocks[40:120])
+    assert alone == {"accuracy": [0.0, 1.0]}
+
+
+def test_no_interval_leaves_the_range_of_its_metric() -> None:
+    labels = np.repeat([0, 1], 40)
+    outputs = np.eye(2)[labels]
+    outputs[[0, 79]] = outputs[[79, 0]]
+    found = intervals("classification", labels, outputs, ("a", "b"), np.repeat(np.arange(4), 20))
+    assert found["f1"][1] == found["matthews"][1] == 1.0
+
+
 def test_blocks_of_one_class_leave_the_balance_of_the_classes_as_it_is() -> None:
     labels, blocks = np.repeat([0, 1], 500), np.repeat(np.arange(40), 25)  # sorted by label
     wrong = np.random.default_rng(0).random(1000) < np.where(labels, 0.2, 0.02)
@@ -131,6 +165,8 @@ def test_multi_label_metrics_equal_scikit_learns() -> None:
         ("B-LOC E-LOC E-LOC", {("LOC", 0, 2), ("LOC", 2, 3)}),
         ("U-LOC B-PER I-PER L-PER O", {("LOC", 0, 1), ("PER", 1, 4)}),
         ("o b-per i-per u-LOC", {("per", 1, 3), ("LOC", 3, 4)}),
+        ("B-ORG M-ORG E-ORG S-PER O b-org m-org m-org e-org", {("ORG", 0, 3), ("PER", 3, 4), ("org", 5, 9)}),
+        ("W-ORG B-PER M-PER E-PER", {("ORG", 0, 1), ("PER", 1, 4)}),
         ("O O", set()),
     ],
 )
