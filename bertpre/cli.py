@@ -1,5 +1,6 @@
 """The command line: a table of commands; each command is imported when it is called."""
 
+import errno
 import importlib
 import inspect
 import logging
@@ -11,15 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeGuard
 
 import typer
 from typer.core import TyperGroup
 
 from bertpre.console import SIZES, WarningHandler, console, is_first_process, is_one_of_several
-from bertpre.errors import UserError, first_line, is_disk_full
+from bertpre.errors import UserError, first_line, is_disk_full, reason
 
 SECONDS_FOR_MAIN_PROCESS = 10
+PATH_OPTIONS = {"file", "output_dir", "texts", "pairs"}  # arguments of commands that are paths of options
+PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 
 
 def parse_fractions(text: str) -> tuple[float, ...]:
@@ -309,6 +312,9 @@ def caller(command: Command) -> Callable[..., None]:
     """A function with the command's signature that imports the command and calls it."""
 
     def call(quiet: bool, debug: bool, **arguments: Any) -> None:
+        for name in PATH_OPTIONS & arguments.keys():  # the shell leaves ~ alone after "="
+            given = arguments[name]
+            arguments[name] = os.path.expanduser(given) if isinstance(given, str) else given
         if "model" in arguments:  # before torch is imported: a wrong name shows at once
             from bertpre.files import refuse_unknown_model
             from bertpre.run_directory import refuse_recipe
@@ -449,6 +455,11 @@ def lost_process(error: Exception) -> bool:
     return says_so and isinstance(error, RuntimeError) and is_one_of_several()
 
 
+def is_of_a_path(error: Exception) -> TypeGuard[OSError]:
+    """Whether a path that somebody gave is too long, or one that the user must not read or write."""
+    return isinstance(error, OSError) and error.errno in PATH_ERRORS and bool(error.filename)
+
+
 def refuse_launcher(command: str | None) -> None:
     """Raise UserError where a launcher has started several processes: each would report, write and push."""
     if command not in (None, "prepare") and is_one_of_several():  # `prepare --shard` works in several
@@ -481,11 +492,12 @@ def guarded(call: Callable[[list[str]], object]) -> None:
                 "newest checkpoint\n"
             )
             sys.exit(1)
-        if debug or not (is_full or isinstance(error, UserError)):
+        if debug or not (is_full or is_of_a_path(error) or isinstance(error, UserError)):
             raise
         if not is_first_process():
             time.sleep(SECONDS_FOR_MAIN_PROCESS)  # the main process reports first; its launcher then ends this one
         console.erase()
         full = "the disk is full; make room and run the same command again: finished work is kept"
-        sys.stderr.write(f"error: {full if is_full else error}\n")  # in one piece, between lines of other processes
+        what = full if is_full else f"{error.filename}: {reason(error)}" if is_of_a_path(error) else str(error)
+        sys.stderr.write(f"error: {what}\n")  # in one piece, between lines of other processes
         sys.exit(2)

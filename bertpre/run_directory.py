@@ -197,7 +197,9 @@ def is_run(name: str | Path) -> bool:
 
 
 def refuse_recipe(name: str | Path, place: str) -> None:
-    """Raise UserError where a name is a recipe's instead of a run directory's or a model's."""
+    """Raise UserError where a name is a recipe's instead of a run directory's or a model's, or empty."""
+    if name == "":
+        raise UserError(f"{place}: is empty; give a run directory, or where a model is expected, a folder or Hub id")
     path, shown = Path(name), os.path.relpath(name)
     if (path.is_file() and path.suffix in (".yaml", ".yml")) or (shown in shipped_recipes() and not path.exists()):
         output_dir = os.path.relpath(load_recipe(shown).output_dir)

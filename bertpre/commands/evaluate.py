@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.console import interval_text, spread_text
+from bertpre.data.local_files import files_by_split
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
 from bertpre.finetuning.encoding import cut_text
@@ -99,10 +100,14 @@ def evaluate_file(recipe: Recipe, file: str) -> dict[str, Any]:
     settings, folder, labelled = recipe.required_finetune, Path(recipe.output_dir), Labelled(recipe)
     refuse_without_classifier(folder)
     refuse_other_recipe(with_absolute_paths(recipe), folder / "recipe.yaml")
+    if not file.strip():
+        raise UserError("--file: is empty; give a file or a folder with labelled texts")
     start_accelerator()
-    path, split = place_of_test(recipe.model_copy(update={"evaluate": Evaluate(path=file)}))
+    _, split = place_of_test(recipe.model_copy(update={"evaluate": Evaluate(path=file)}))
+    if Path(file).is_dir() and len(splits := list(files_by_split(Path(file), None)[0])) == 1:
+        split = splits[0]  # whatever its files are called
     encoder = labelled.parts.training.encoder
-    test = read_examples(settings, split, path=path, encoder=encoder, key="evaluate")
+    test = read_examples(settings, split, path=file, encoder=encoder, key="--file")
     metrics, _, _ = measure(recipe, labelled.parts, labelled.unlabelled, test)
     print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} texts of {file}; nothing is written")
     print(f"evaluate: {overlap_text(metrics)}")

@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 from bertpre.errors import UserError, reason
 from bertpre.files import make_folder, new_folder
-from bertpre.hub.folder import results_for, save_checkpoint_model
+from bertpre.hub.folder import results_for, results_of_a_checkpoint, save_checkpoint_model, unfinished_step
 from bertpre.model.export import export_run, refuse_unknown_format
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
@@ -30,6 +30,8 @@ def export(run_dir: str, to: str | None, output_dir: str | None, only: str | Non
     """
     refuse_unknown_format(to, only)
     given = given_checkpoint(Path(run_dir).absolute())
+    if given is not None and only == "classifier":
+        raise UserError(f"--only classifier: {run_dir} is a checkpoint of the encoder; leave it out, or give the run")
     run, recipe = load_run(run_dir if given is None else given.parent.parent)
     name = ("export" if to is None else f"export-{to}") + (f"-{given.name}" if given else "")
     folder = Path(output_dir).absolute() if output_dir else run / name  # "." has no name
@@ -46,8 +48,9 @@ def export(run_dir: str, to: str | None, output_dir: str | None, only: str | Non
             source, only = Path(temporary), "encoder"
             save_checkpoint_model(checkpoint, run, recipe, source / "model")
         difference = export_run(source, to, written, only)
-        about = (results_for(run, only), read_manifest(run), read_metrics(run))
-        write_card(written, recipe, *about, folder.name, step=step)
+        results = results_for(run, only) if checkpoint is None else results_of_a_checkpoint(run)
+        unfinished = None if step is None else unfinished_step(run, step)
+        write_card(written, recipe, results, read_manifest(run), read_metrics(run), folder.name, step=unfinished)
     if step is not None and given is None:
         print(f"export: {run} has no model of a whole pretraining; this is the one of its checkpoint after step {step}")
     print(f"export: {folder}; the logits differ from the run's by at most {difference:.1e}")

@@ -59,6 +59,8 @@ def prepare(
     start = time.perf_counter()
     refuse_impossible(recipe)
     share = None if shard is None else read_share(shard)
+    if share is not None and merge:
+        raise UserError("--merge: runs after all shares are done; give it without --shard")
     if share is None and is_one_of_several():
         raise UserError(
             "prepare works in one process, with prepare.workers of its own: start it without a launcher; "

@@ -42,6 +42,8 @@ def probe(
     Warstadt et al. 2020); with `causal` each of their tokens is scored from those before it, which a model with a mixed
     phase has learned. Raises UserError if there is nothing to probe.
     """
+    if causal and pairs is None:
+        raise UserError("--causal: is about pairs; give them with --pairs, or leave it out")
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)

@@ -49,12 +49,15 @@ def push(
     given = {"license": license, "language": language, "private": private or None}
     hub = recipe.hub.model_copy(update={name: value for name, value in given.items() if value is not None})
     recipe = recipe.model_copy(update={"hub": hub})
+    saved = list_checkpoints(run / "checkpoints") if checkpoints else []
+    if checkpoints and not saved:
+        raise UserError(f"--checkpoints: {run} has none; leave it out")
     quiet_transformers()
     target = Target(repo_id, revision, hub.private, commit_message, create_pr, overwrite_card)
     with temporary_folder("run") as folder:
         write_run(run, recipe, folder, repo_id, to, only, revision)
         push_folder(folder, target)
-    for checkpoint in list_checkpoints(run / "checkpoints") if checkpoints else []:
+    for checkpoint in saved:
         with temporary_folder("checkpoint") as folder:
             write_checkpoint(checkpoint, run, recipe, folder, repo_id, to)
             message = f"{commit_message}, {checkpoint.name}"
@@ -93,6 +96,8 @@ def refuse_bad_options(
     if not commit_message.strip():
         raise UserError("--commit-message: is empty; say what is pushed, or leave it out")
     refuse_unknown_format(to, only)
+    if revision == "":
+        raise UserError("--revision: is empty; name a branch, or leave it out")
     if create_pr and (revision is not None or checkpoints):
         raise UserError("--create-pr opens a pull request against main: leave --revision and --checkpoints out")
     if checkpoints and to == "onnx":

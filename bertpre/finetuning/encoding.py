@@ -121,7 +121,8 @@ def encode_examples(
 
 def cut_text(settings: "Finetune", which: str, num_cut: int, count: int) -> str:
     """How many of some texts are cut, and to what."""
-    kept = f"finetune.max_length={settings.max_length} tokens (truncation: {settings.truncation})"
+    truncation = "head" if settings.task == "tokens" else settings.truncation  # as many words as fit
+    kept = f"finetune.max_length={settings.max_length} tokens (truncation: {truncation})"
     return f"{num_cut:,} of the {count:,} {which} texts are cut to {kept}"
 
 

@@ -50,6 +50,16 @@ def results_for(run: Path, only: str | None) -> dict[str, Any]:
     return {stage: values for stage, values in read_results(run).items() if stage not in left_out}
 
 
+def results_of_a_checkpoint(run: Path) -> dict[str, Any]:
+    """The run's results that also hold for its checkpoints: those of the data. The others are of the end."""
+    return {stage: values for stage, values in read_results(run).items() if stage == "prepare"}
+
+
+def unfinished_step(run: Path, step: int) -> int | None:
+    """The step of a checkpoint, None for that with which the pretraining ended."""
+    return None if read_results(run).get("pretrain", {}).get("steps") == step else step
+
+
 def write_encoder(
     model: Path,
     run: Path,
@@ -67,8 +77,7 @@ def write_encoder(
     """
     with damage_explained(model):
         export_model(model, to, folder)
-    results = {stage: values for stage, values in read_results(run).items() if stage == "prepare"}
-    describe(run, recipe, folder, results, repo_id, revision, step)
+    describe(run, recipe, folder, results_of_a_checkpoint(run), repo_id, revision, step)
 
 
 def write_checkpoint(checkpoint: Path, run: Path, recipe: Recipe, folder: Path, repo_id: str, to: str | None) -> None:
@@ -78,8 +87,7 @@ def write_checkpoint(checkpoint: Path, run: Path, recipe: Recipe, folder: Path, 
         raise UserError(f"{checkpoint} is damaged: remove it, or leave --checkpoints out")
     with TemporaryDirectory() as place:
         save_checkpoint_model(checkpoint, run, recipe, Path(place))
-        is_last = read_results(run).get("pretrain", {}).get("steps") == state["step"]
-        step = None if is_last else state["step"]
+        step = unfinished_step(run, state["step"])
         write_encoder(Path(place), run, recipe, folder, step=step, repo_id=repo_id, to=to, revision=checkpoint.name)
 
 

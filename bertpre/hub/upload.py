@@ -154,6 +154,11 @@ def explained_errors(repo_id: str) -> Iterator[None]:
         raise UserError(f"{first_line(error)} {why}; {repo_id} is unchanged") from None
     except ValueError as error:  # the Hub does not take the card's metadata, such as an unknown licence
         raise UserError(f"{' '.join(str(error).split())}; {repo_id} is unchanged") from None
+    except ConnectionError as error:  # of the storage, which is another machine than the Hub
+        raise UserError(
+            f"the storage of the Hub cannot be reached ({first_line(error)}): a proxy or a firewall may block it; "
+            f"{repo_id} is unchanged; `bertpre export` needs no network"
+        ) from None
     except OSError as error:
         raise UserError(f"push: a file cannot be read or written: {reason(error)}; {repo_id} is unchanged") from None
 

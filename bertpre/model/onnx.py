@@ -48,6 +48,20 @@ def write_onnx(model: PreTrainedModel, file: Path, inputs: dict[str, Tensor]) ->
             dynamo=True,
             verbose=False,
         )
+    remove_notes(file)
+
+
+def remove_notes(file: Path) -> None:
+    """Remove the exporter's notes from a graph: they quote its code, with paths of this machine and its user's name."""
+    import onnx
+
+    model = onnx.load(file)
+    functions = list(model.functions)
+    nodes = [node for part in (model.graph, *functions) for node in part.node]
+    for part in (model, model.graph, *functions, *nodes, *model.graph.value_info):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    onnx.save(model, file)
 
 
 def run_onnx(file: Path, inputs: dict[str, Tensor]) -> Tensor:

@@ -80,8 +80,10 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 def is_of_a_run(path: Path, values: dict[str, Any]) -> bool:
     """Whether a file is the recipe that a run directory keeps, and not one that somebody wrote there."""
     here = path.parent
+    if path.name != "recipe.yaml" or (here / "config.json").is_file():  # a pushed repository has a recipe, too
+        return False
     is_at_home = os.path.abspath(str(values.get("output_dir"))) == os.path.abspath(here)
-    return path.name == "recipe.yaml" and (is_at_home or any((here / trace).exists() for trace in TRACES))
+    return is_at_home or any((here / trace).exists() for trace in TRACES)
 
 
 def validated(values: dict[str, Any], place: str, overridden: Collection[str] = ()) -> Recipe:
@@ -110,7 +112,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 def find_recipe(name: str) -> Path:
     """The file that `name` refers to: a path, else a run directory's own recipe, else a shipped recipe."""
-    path = Path(name)
+    path = Path(name).expanduser()
     for file in (path, path / "recipe.yaml"):
         if file.is_file():
             return file

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bertpre.console import duration
 from bertpre.files import write_text
@@ -22,6 +23,8 @@ CURVES = {  # stage, metric: title, number format
     ("pretrain", "nsp_accuracy"): ("Accuracy on pairs", percent),
     ("finetune", "loss"): ("Fine-tuning loss", number),
     ("finetune", "accuracy"): ("Fine-tuning accuracy", percent),
+    ("finetune", "f1"): ("Fine-tuning F1", percent),
+    ("finetune", "pearson"): ("Fine-tuning Pearson correlation", number),
 }
 
 
@@ -61,7 +64,7 @@ def write_comparison(runs: Sequence[tuple[Path, Recipe]]) -> Path:
 
 def link(run: RunFacts, start: Path) -> str:
     """A link to a run's report, from the folder `start`."""
-    path = Path(os.path.relpath(run.folder / "report.html", start)).as_posix()
+    path = quote(Path(os.path.relpath(run.folder / "report.html", start)).as_posix())
     return f"<a href='{html.escape(path, quote=True)}'>{html.escape(run.name)}</a>"
 
 
@@ -93,6 +96,10 @@ def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
             form = ".1%" if name == "accuracy" else ".3f"
             text = with_interval(measured[name], measured.get("intervals", {}).get(name), form)
             found[f"test {name}"] = (measured[name], text)
+    if glue := results.get("glue"):
+        scores = {f"{task} {name}": value for task, each in glue["tasks"].items() for name, value in each.items()}
+        for name, value in (scores | {"average": glue["average"]}).items():
+            found[f"GLUE {name}"] = (value, f"{value:.4f}")
     found |= {f"time of {stage}": (value, duration(value)) for stage, value in stage_seconds(results).items()}
     sizes = results.get("pretrain", {})
     return found | {

@@ -27,10 +27,10 @@ from bertpre.run_directory import read_json, read_manifest, read_results
 
 def write_report(folder: Path, recipe: Recipe) -> Path:
     """Write `report.html` from the results and metrics in `folder`; returns its path."""
-    results, rows = read_results(folder), read_metrics(folder)
+    results, rows, name = read_results(folder), read_metrics(folder), folder.resolve().name
     kind = recipe.finetune.task if recipe.finetune is not None else None
     above = [
-        f"<h1>{html.escape(folder.name)}</h1>",
+        f"<h1>{html.escape(name)}</h1>",
         paragraph(provenance(folder), "note"),
         tiles(results, kind),
         *(paragraph(note) for note in synthetic_notes(recipe)),
@@ -48,7 +48,7 @@ def write_report(folder: Path, recipe: Recipe) -> Path:
         ("What to do next", next_section(folder, recipe)),
         ("Recipe", folded("The complete recipe", f"<pre>{html.escape(to_yaml(recipe))}</pre>")),
     ]
-    write_text(folder / "report.html", page(folder.name, above, sections))
+    write_text(folder / "report.html", page(name, above, sections))
     return folder / "report.html"
 
 
@@ -70,7 +70,8 @@ def finetuning_section(rows: list[dict[str, Any]], results: dict[str, Any]) -> s
     """The curves of the kept classifier."""
     tuned, charts = results.get("finetune", {}), finetuning_charts(rows, finetuning_stage(rows, results))
     seeds = len(tuned.get("seeds", ()))
-    note = paragraph(f"The curves of seed {tuned['seed']}, the best of {seeds}.", "note") if charts and seeds else ""
+    which = "the best" if "validation" in tuned else "the first"
+    note = paragraph(f"The curves of seed {tuned['seed']}, {which} of {seeds}.", "note") if charts and seeds else ""
     return note + charts
 
 
@@ -113,10 +114,9 @@ def next_section(folder: Path, recipe: Recipe) -> str:
     if (folder / "model").is_dir():
         lines += [f"  Measure the model:  {program()} probe {run}"]
         lines += [f"  Export, ONNX:       {program()} export {run} --to onnx"]
-    lines += [
-        f"  Share on the Hub:   {program()} push {run} NAME/REPOSITORY",
-        f"  Compare with a run: {program()} report {run} OTHER_RUN",
-    ]
+    if (folder / "model").is_dir() or (folder / "finetuned").is_dir():
+        lines += [f"  Share on the Hub:   {program()} push {run} NAME/REPOSITORY"]
+    lines += [f"  Compare with a run: {program()} report {run} OTHER_RUN"]
     return f"<pre>{html.escape(chr(10).join(line.removeprefix('  ') for line in lines))}</pre>"
 
 
@@ -232,7 +232,7 @@ def closing_lines(folder: Path, recipe: Recipe) -> list[str]:
 def next_lines(folder: Path, recipe: Recipe) -> list[str]:
     """Commands and code for the next steps after a finished run."""
     run, lines = shlex.quote(str(folder)), ["", "Next"]
-    if (tuning := recipe.finetune) is not None:
+    if (tuning := recipe.finetune) is not None and (folder / "finetuned").is_dir():
         task = "token-classification" if tuning.task == "tokens" else "text-classification"
         single = '"A wonderful film."' if tuning.path == "sample" else '"A text of yours."'
         is_words = tuning.task == "tokens"  # that pipeline cuts by itself, and only a word's first token is trained
@@ -243,7 +243,7 @@ def next_lines(folder: Path, recipe: Recipe) -> list[str]:
             "  Load in Python:     from transformers import pipeline",
             f'                      classify = pipeline("{task}", {loading(folder / "finetuned")}{options})',
         ]
-    else:
+    elif (folder / "model").is_dir():
         lines += [
             f'  Fill a gap:         {program()} fill {run} "A text with a [MASK]."',
             "  Load in Python:     from transformers import pipeline",

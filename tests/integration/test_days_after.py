@@ -95,7 +95,13 @@ def test_every_checkpoint_can_be_exported(finished: Path, tmp_path: Path, capsys
     exported, weights = load_file(tmp_path / "five" / "model.safetensors"), load_file(checkpoint / "model.safetensors")
     assert exported.keys() <= weights.keys() and len(exported) > 30
     assert all(weight.equal(weights[name]) for name, weight in exported.items())
-    assert "A checkpoint at step 5" in (tmp_path / "five" / "README.md").read_text()
+    card = (tmp_path / "five" / "README.md").read_text()
+    assert "A checkpoint at step 5" in card and "| MLM loss |" not in card and "model-index:" not in card
+    last = max((finished / "checkpoints").iterdir())
+    assert run_here("export", last, "--to", "bertpre", "--output-dir", tmp_path / "last") == 0
+    assert "had not ended" not in (tmp_path / "last" / "README.md").read_text()
+    assert run_here("export", checkpoint, "--only", "classifier") == 2
+    assert "is a checkpoint of the encoder" in capsys.readouterr().err
     assert run_here("export", checkpoint, "--to", "bert") == 0
     assert (finished / "export-bert-step-00000005" / "config.json").is_file()
     (checkpoint / "model.safetensors").write_bytes(b"damaged")
@@ -140,6 +146,11 @@ def test_a_finished_classifier_is_measured_on_other_texts(
     assert run_here("evaluate", finished, "--file", file) == 0
     printed = capsys.readouterr().out
     assert re.search(rf"accuracy (0.0000|0.3333|0.6667|1.0000) .* on 3 texts of {file}; nothing is written", printed)
+    folder = tmp_path / "months"
+    folder.mkdir()
+    shutil.copy(file, folder / "march.csv")
+    assert run_here("evaluate", finished, "--file", folder) == 0
+    assert f"on 3 texts of {folder}; nothing is written" in capsys.readouterr().out
     file.write_text("text,label\nA wonderful film.,splendid\n")
     assert run_here("evaluate", finished, "--file", file) == 2
     assert "splendid" in capsys.readouterr().err

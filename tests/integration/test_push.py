@@ -333,6 +333,14 @@ def test_a_failed_push_is_one_message_and_the_same_command_continues(
     assert not sent & uploaded  # large files that had arrived are not sent again
 
 
+def test_a_storage_that_cannot_be_reached_is_no_fault_of_a_file() -> None:
+    with (
+        pytest.raises(UserError, match=r"the storage of the Hub cannot be reached \(request error\): .*unchanged"),
+        explained_errors("someone/tiny"),
+    ):
+        raise ConnectionError("request error")  # as the storage's own client raises it
+
+
 def test_a_short_fault_is_tried_again(tiny_run: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     hub.faults = [Fault("PUT /large", 503, times=2), Fault("preupload", 502, times=1)]

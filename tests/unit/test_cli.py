@@ -291,12 +291,14 @@ def test_only_mistakes_and_a_full_disk_become_one_message(
     def fail(error: Exception) -> None:
         raise error
 
-    for error, message in ((UserError("key: wrong"), "key: wrong"), (OSError(28, "No space left"), "the disk is full")):
+    private = PermissionError(13, "Permission denied", "/home/other/run")
+    errors = [(UserError("key: wrong"), "key: wrong"), (OSError(28, "No space left"), "the disk is full")]
+    for error, message in [*errors, (private, "/home/other/run: permission denied")]:
         with pytest.raises(SystemExit) as end:
             guarded(lambda _, error=error: fail(error))
         assert end.value.code == 2
         assert capsys.readouterr().err.startswith(f"error: {message}")
-    for error in (OSError(5, "Input/output error"), ValueError("a bug")):
+    for error in (OSError(5, "Input/output error"), PermissionError(13, "without a path"), ValueError("a bug")):
         with pytest.raises(type(error)):
             guarded(lambda _, error=error: fail(error))
     for encoding in ("ascii", "cp1252", "cp932"):  # Python calls cp1252 charmap in its error

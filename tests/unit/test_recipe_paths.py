@@ -101,6 +101,17 @@ def test_a_moved_run_is_where_it_is_now(project: Path, tmp_path: Path, monkeypat
     assert load_run(moved)[1] == recipe
 
 
+def test_the_recipe_of_a_pushed_repository_is_not_that_of_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = project / "causal"
+    clone.mkdir()
+    for name, content in (("config.json", "{}"), ("results.json", "{}"), ("recipe.yaml", yaml.safe_dump(RECIPE))):
+        (clone / name).write_text(content)
+    monkeypatch.chdir(clone)
+    assert load_recipe("recipe.yaml").output_dir == "runs/x"
+    monkeypatch.setenv("HOME", str(clone))
+    assert load_recipe("~/recipe.yaml").output_dir == "runs/x"
+
+
 def test_another_output_dir_is_a_new_run(project: Path) -> None:
     new = claim(load_recipe("runs/x", ["output_dir=runs/new"]))
     assert new == Path("runs/new")

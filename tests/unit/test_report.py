@@ -185,7 +185,11 @@ def test_pairs_without_a_label_have_no_accuracy() -> None:
     assert "NSP accuracy" not in dict(headline_rows(found))
 
 
-def test_the_next_commands_suit_the_run(tmp_path: Path) -> None:
+def test_the_next_commands_suit_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "predict" not in "\n".join(next_lines(Path("runs/my films"), load_recipe("quickstart")))  # nothing is there
+    for name in ("runs/my films", "RUN"):
+        (tmp_path / name / "finetuned").mkdir(parents=True)
     lines = "\n".join(next_lines(Path("runs/my films"), load_recipe("quickstart")))
     assert "bertpre predict 'runs/my films' \"A wonderful film.\"" in lines
     assert 'pipeline("text-classification", "runs/my films/finetuned", truncation=True)' in lines
@@ -328,6 +332,19 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     assert "nats below the context-free loss</th><td class='number'>1.875</td><td class='number best'>2.125" in shown
     assert "test loss</th><td class='number'>0.600</td><td class='number best'>0.500" in shown
     assert "Throughput by million tokens: one from 500 to 500" in shown
+    assert "GLUE" not in shown
+
+
+def test_suites_are_compared_by_their_tasks(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / name, {"glue": {"tasks": {"cola": {"matthews": score}}, "average": score}})
+        for name, score in (("one #1", 0.25), ("two", 0.5))
+    ]
+    shown = write_comparison(runs).read_text()
+    for name in ("cola matthews", "average"):
+        assert f"GLUE {name}</th><td class='number'>0.2500</td><td class='number best'>0.5000</td>" in shown
+    assert "href='report.html'" in shown and "href='../two/report.html'" in shown
+    assert "href='../one%20%231/report.html'" in write_comparison(runs[::-1]).read_text()
 
 
 def test_the_curve_of_several_seeds_is_that_of_the_one_that_was_kept(tmp_path: Path) -> None:
@@ -395,10 +412,12 @@ def test_the_curves_of_the_kept_seed_are_shown() -> None:
         for stage, steps in (("finetune", (1, 2)), ("finetune seed 1", (3, 4)))
         for step in steps
     ]
-    tuned = {"seed": 1, "seeds": [{}, {}]}
+    tuned = {"seed": 1, "seeds": [{}, {}], "validation": {"accuracy": 0.4}}
     shown = report.finetuning_section(rows, {"finetune": tuned})
     assert "validation from 30 % to 40 %" in shown and "The curves of seed 1, the best of 2." in shown
     assert "validation from 10 % to 20 %" in report.finetuning_section(rows, {"finetune": tuned | {"seed": 0}})
+    del tuned["validation"]
+    assert "The curves of seed 1, the first of 2." in report.finetuning_section(rows, {"finetune": tuned})
     assert "seed" not in report.finetuning_section(rows[:2], {"finetune": {"seed": 0}})
     assert report.finetuning_section([], {}) == ""
 
