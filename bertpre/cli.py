@@ -451,7 +451,7 @@ def call_app(arguments: list[str], name: str) -> None:
 
 def lost_process(error: Exception) -> bool:
     """Whether this is one of several processes, and the error says that another one does not answer."""
-    says_so = re.search("Connection (reset|closed) by peer", str(error)) is not None
+    says_so = re.search("Connection (reset|closed) by peer|Timed out waiting", str(error)) is not None
     return says_so and isinstance(error, RuntimeError) and is_one_of_several()
 
 

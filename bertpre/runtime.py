@@ -29,6 +29,8 @@ from bertpre.errors import UserError, first_line
 logger = logging.getLogger(__name__)
 # Gradients are views of what processes exchange: no copy of all of them in each step, and none in memory.
 SHARED_GRADIENTS = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+# Of other libraries' models some have weights that take no part in the loss, which DDP would wait for.
+SHARED_OR_UNUSED = DistributedDataParallelKwargs(gradient_as_bucket_view=True, find_unused_parameters=True)
 GIVEN_UP: list[torch.compiler.set_stance] = []  # each knows what was set before it
 USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
 PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
@@ -177,6 +179,12 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
         without_bf16 = "fp16" if device.type == "cuda" else "fp32"
         precision = "bf16" if has_native_bf16(device) else without_bf16
     return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
+
+
+def arithmetic_here(precision: str, optimizer: str, device: torch.device) -> dict[str, Any]:
+    """What this machine computes with, by name, where a recipe leaves that to it; all processes have to agree."""
+    types = {"the arithmetic type": str(choose_dtype(precision, device))}
+    return types | ({"bf16 in the processor, for muon": has_native_bf16(device)} if optimizer == "muon" else {})
 
 
 def has_native_bf16(device: torch.device) -> bool:

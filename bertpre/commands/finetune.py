@@ -38,7 +38,7 @@ from bertpre.run_directory import (
     write_manifest,
     write_results,
 )
-from bertpre.runtime import choose_dtype, manifest, start_accelerator
+from bertpre.runtime import arithmetic_here, choose_dtype, manifest, own_device, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.trainer import Trainer
 
@@ -111,6 +111,7 @@ def results_of(
 def start_of(recipe: Recipe, labelled: Labelled) -> dict[str, Any]:
     """What a fine-tuning starts from, by name; raises UserError as `Labelled` does."""
     keys = flatten(recipe.model_dump(include={"seed", "model", "training", "checkpoint", "finetune"}))
+    keys |= arithmetic_here(recipe.training.precision, recipe.required_finetune.optimizer, own_device())
     return keys | {WEIGHTS: weights_fingerprint(recipe), EXAMPLES: learned_fingerprint(labelled)}
 
 

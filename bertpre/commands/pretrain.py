@@ -31,7 +31,7 @@ from bertpre.run_directory import (
     write_manifest,
     write_results,
 )
-from bertpre.runtime import choose_dtype, manifest, start_accelerator
+from bertpre.runtime import arithmetic_here, choose_dtype, manifest, own_device, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.checkpoint import list_checkpoints, newest_whole
 from bertpre.training.sharding import gather_each
@@ -102,9 +102,9 @@ def start_of(recipe: Recipe) -> dict[str, Any]:
     """What a pretraining starts from, by name. Raises UserError where nothing is prepared, and says what to do."""
     store, sections = data_folder(recipe), {"seed", "pairs", "model", "training", "checkpoint"}
     read_store_manifest(store)
-    return flatten(recipe.model_dump(include=sections)) | {
-        "the data's checksum": file_checksum(store / "manifest.json")
-    }
+    keys = flatten(recipe.model_dump(include=sections))
+    keys |= arithmetic_here(recipe.training.precision, recipe.training.optimizer, own_device())
+    return keys | {"the data's checksum": file_checksum(store / "manifest.json")}
 
 
 def refuse_to_begin_again(folder: Path) -> None:

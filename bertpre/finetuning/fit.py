@@ -18,8 +18,16 @@ from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_start
 from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels
 from bertpre.finetuning.task import TaskModel, TaskObjective, build_task, last_layer
+from bertpre.model.modeling_bertpre import BertPrePreTrainedModel
 from bertpre.recipe import Finetune, Recipe
-from bertpre.runtime import choose_compile, choose_deterministic, choose_dtype, is_worth_compiling
+from bertpre.runtime import (
+    SHARED_GRADIENTS,
+    SHARED_OR_UNUSED,
+    choose_compile,
+    choose_deterministic,
+    choose_dtype,
+    is_worth_compiling,
+)
 from bertpre.training.checkpoint import Checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation
@@ -149,6 +157,8 @@ def build_finetuning_trainer(
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
     steps = epochs * data.steps_per_epoch
     is_short = training.compile == "auto" and not is_worth_compiling(flops, device)
+    is_own = isinstance(model.model, BertPrePreTrainedModel)
+    data.accelerator.ddp_handler = SHARED_GRADIENTS if is_own else SHARED_OR_UNUSED
     return Trainer(
         accelerator=data.accelerator,
         model=model,

@@ -25,6 +25,7 @@ from bertpre.finetuning.splits import Labelled
 from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, binding_values
 from bertpre.run_directory import model_of
+from bertpre.training.agreement import broadcast_from_first, every_process
 from bertpre.training.checkpoint import list_checkpoints
 from bertpre.training.trackers import start_trackers
 
@@ -99,11 +100,10 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
     recipe, is_main = tuning.recipe, tuning.accelerator.is_main_process
     run, has_several = Path(recipe.output_dir), recipe.required_finetune.seeds > 1
     folder = seed_folder(recipe, seed) if has_several else run / "finetuned"
-    if has_several and (folder / FIGURES).exists():
-        kept = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
-        if kept["made_from"] == made_from:
-            console.say(f"finetune: seed {seed} is finished")
-            return kept["figures"]
+    # The first process decides: another one may not see yet what is on a shared disk, and would train another seed.
+    if has_several and (figures := broadcast_from_first(lambda: figures_in(folder, made_from), every_process())):
+        console.say(f"finetune: seed {seed} is finished")
+        return figures
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
     name = stage.replace(" ", "-")
     resumes = tuning.checkpoints is not None and bool(list_checkpoints(tuning.checkpoints / str(seed)))
@@ -119,6 +119,14 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
             shutil.rmtree(tuning.checkpoints / str(seed), ignore_errors=True)
     tuning.accelerator.wait_for_everyone()
     return metrics
+
+
+def figures_in(folder: Path, made_from: str) -> dict[str, Any] | None:
+    """The metrics of a finished seed; None where it is not finished, or was made from something else."""
+    if not (folder / FIGURES).exists():
+        return None
+    kept = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
+    return kept["figures"] if kept["made_from"] == made_from else None
 
 
 def tokenizer_for_others(classifier: Classifier) -> "PreTrainedTokenizerBase":

@@ -45,13 +45,18 @@ def broadcast_from_first(make: Callable[[], T], group: ProcessGroup | None) -> T
     return shared[0]
 
 
+def every_process() -> ProcessGroup | None:
+    """The group of all processes; None where one trains alone."""
+    return torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
+
+
 def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a training starts from, by name, as `read` returns it.
 
     Raises UserError, on every process, where it differs: where machines were given different commands, recipes or data,
     or have different versions installed; and where one process cannot read it.
     """
-    group = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
+    group = every_process()
     own = on_every_process(read, group)
     each = gathered(own | {name: version(name) for name in ("bertpre", "torch")}, group)
     differing = []
@@ -63,7 +68,7 @@ def refuse_different_starts(read: Callable[[], dict[str, Any]]) -> dict[str, Any
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
         raise UserError(
             f"the processes were started with different values of {', '.join(differing[:5])}{more}; start all of them "
-            "with the same command, data and versions"
+            "with the same command, data and versions, on processors of one kind"
         )
     return own
 

@@ -1,6 +1,7 @@
 """Processes resume from one checkpoint, hold the same weights, and end together with one message where they cannot."""
 
 import shutil
+import textwrap
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -242,6 +243,47 @@ def test_processes_that_were_started_differently_are_one_message(
     said = errors(run_forked(program, tiny_modern_run / "recipe.yaml", f"output_dir={target}", ranks=2))
     assert len(said) == 1
     assert f"the processes were started with different values of {named}" in said[0]
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "finetune"])
+def test_processors_that_multiply_other_types_are_one_message(
+    stage: str, tiny_modern_run: Path, tmp_path: Path
+) -> None:
+    """In fp32, too, since Muon has a type of its own."""
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    program = (
+        f"import os\nfrom bertpre import runtime\nfrom bertpre.cli import launched\n{FIRST_SPEAKS}\n"
+        "runtime.has_native_bf16 = lambda device: os.environ['RANK'] == '0'\n"
+        f"launched({stage!r})"
+    )
+    arguments = (f"output_dir={target}", "training.precision=fp32", "finetune.optimizer=muon")
+    said = errors(run_forked(program, tiny_modern_run / "recipe.yaml", *arguments, ranks=2))
+    assert len(said) == 1
+    assert "bf16 in the processor, for muon (True on process 0, False on process 1)" in said[0]
+
+
+# What the second process sees of the shared folder: the first seed is not finished yet.
+UNSEEN = """
+from bertpre.finetuning import seeds
+figures_in = seeds.figures_in
+seeds.figures_in = lambda folder, made_from: None
+"""
+
+
+def test_the_first_process_says_which_seeds_are_finished(tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare", "pretrain")
+    program = (
+        "import os\nfrom bertpre.cli import launched\n"
+        f"if os.environ['RANK'] == '1':\n{textwrap.indent(UNSEEN, '    ')}\n"
+        "launched('finetune')"
+    )
+    arguments = (tiny_modern_run / "recipe.yaml", f"output_dir={target}", "finetune.seeds=2")
+    done = run_forked(program, *arguments, ranks=2)
+    assert done.returncode == 0, done.stderr
+    (target / "seeds" / "2" / "figures.json").unlink()  # as after an interruption in the second seed
+    done = run_forked(program, *arguments, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert "seed 1 is finished" in done.stdout and "seed 2 is finished" not in done.stdout
 
 
 def test_labelled_texts_that_one_process_cannot_read_are_one_message(tiny_modern_run: Path, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from transformers import BertForMaskedLM
+from transformers import AutoTokenizer, BertForMaskedLM, BigBirdConfig, BigBirdModel
 
 from bertpre.commands.pretrain import pretrain
 from bertpre.launch import options_of_launch
 from bertpre.recipe import load_recipe
+from bertpre.run_directory import read_results
 from bertpre.training.trainer import Trainer
 from tests.forked import run_forked
 from tests.helpers import LIMIT, ROOT, at_step, copy_run, free_port, read_metrics, run_process, training_with
@@ -89,6 +90,26 @@ def test_fine_tuning_on_two_processes_is_fine_tuning_on_one(tiny_modern_run: Pat
     assert processes_of(target, "finetune") == 2
     assert_same_figures(target, tiny_modern_run, "finetune")
     assert_same_weights(target / "finetuned" / "model.safetensors", tiny_modern_run / "finetuned" / "model.safetensors")
+
+
+def test_an_encoder_with_weights_that_take_no_part_is_fine_tuned_on_two_processes(
+    tiny_run: Path, tmp_path: Path
+) -> None:
+    """BigBird has a pooler that its classifier does not read; DDP would wait for its gradient."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_run / "tokenizer")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BigBirdConfig(vocab_size=len(tokenizer), max_position_embeddings=64, pad_token_id=0, **sizes)
+    BigBirdModel(config).save_pretrained(tmp_path / "bigbird")
+    tokenizer.save_pretrained(tmp_path / "bigbird")
+    figures = []
+    for ranks in (1, 2):
+        target = copy_run(tiny_run, tmp_path / str(ranks), "prepare")
+        arguments = (f"finetune.init={tmp_path / 'bigbird'}", "finetune.pooling=null", "finetune.optimizer=adamw")
+        program = "from bertpre.cli import launched\nlaunched('finetune')"
+        done = run_forked(program, tiny_run / "recipe.yaml", f"output_dir={target}", *arguments, ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        figures.append(read_results(target)["finetune"]["validation"]["loss"])
+    assert figures[1] == pytest.approx(figures[0], abs=1e-3)
 
 
 @pytest.mark.parametrize(
