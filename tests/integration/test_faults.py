@@ -436,7 +436,7 @@ def test_tensorboard_that_is_not_installed_is_one_message(
     target = copy_run(tiny_run, tmp_path / "run", "prepare")
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert run_here("pretrain", tiny_run / "recipe.yaml", f"output_dir={target}", "training.tensorboard=true") == 2
-    assert "pip install tensorboard" in capsys.readouterr().err
+    assert "pip install 'bertpre[tensorboard]'" in capsys.readouterr().err
 
 
 def test_tensorboard_has_the_points_of_one_training_once(tmp_path: Path) -> None:
