@@ -264,10 +264,8 @@ class StoreBuilder:
 
     def parts_to_encode(self, choice: Choice) -> list[tuple[Part, EncodeOptions]]:
         """The parts of the corpus and of the validation texts, and how each is encoded."""
-        tokenizer, fraction = (
-            str(self.folder / "tokenizer"),
-            self.validation_fraction if self.validation is None else 0.0,
-        )
+        tokenizer = str(self.folder / "tokenizer")
+        fraction = self.validation_fraction if self.validation is None else 0.0
         fractions = [fraction] * choice.parts + [1.0] * choice.validation_parts
         return [
             (self.workspace.part(number), EncodeOptions(tokenizer, choice.tokenizer_hash, each, self.seed))

@@ -117,7 +117,7 @@ def mention_unread_splits(sources: Sequence[TextSource]) -> None:
 
 
 def place_beside(place: str, path: str) -> tuple[str, str]:
-    """Path and split of texts to be held out, which are another file or folder, or a split of `path`."""
+    """Path and split of texts beside a corpus, which are another file or folder, or a split of `path`."""
     is_place = bool({"/", "\\"} & set(place)) or ending(Path(place)) in KNOWN_ENDINGS
     return (place, "train") if is_place else (path, place)
 

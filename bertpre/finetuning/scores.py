@@ -240,7 +240,8 @@ def intervals(
 
     `blocks` (N,) numbers the blocks of texts that are alike: then whole blocks are resampled, and accuracy's interval
     is wider by their design effect, as it always is for words, which are alike within a text. A metric that is the
-    same in every resample has no interval: the bootstrap cannot say how far it is from that of other texts.
+    same in every resample has no interval: the bootstrap cannot say how far it is from that of other texts. Where
+    strata have few blocks, the bootstrap's intervals are widened by what resamples vary too little.
     """
     found, strata, stretch = {}, None, 1.0
     if blocks is not None:
