@@ -124,10 +124,18 @@ def first_set(names: Iterable[str]) -> str:
 
 
 def program() -> str:
-    """What the user types to start bertpre: `bertpre` where the shell finds it, else the path that started this one."""
-    started = sys.argv[0]
-    is_elsewhere = Path(started).name == "bertpre" and shutil.which("bertpre") is None
-    return shlex.quote(started) if is_elsewhere else "bertpre"
+    """What the user types to start bertpre: `bertpre` where the shell finds it, else what started this one."""
+    started = Path(sys.argv[0])
+    if shutil.which("bertpre") is None and started.name == "bertpre":
+        return shlex.quote(sys.argv[0])
+    if shutil.which("bertpre") is None and started.name == "__main__.py" and started.parent.name == "bertpre":
+        return f"{shlex.quote(sys.executable)} -m bertpre"
+    return "bertpre"
+
+
+def command_line(*words: str | Path) -> str:
+    """A command of bertpre, as a shell takes it: paths may hold spaces."""
+    return f"{program()} {shlex.join(map(str, words))}"
 
 
 def duration(seconds: float) -> str:

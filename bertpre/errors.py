@@ -16,6 +16,14 @@ class UserError(Exception):
     """A user's mistake; the message names the key or file and the remedy. The command line exits with status 2."""
 
 
+class ArgumentError(UserError):
+    """A mistake in one argument, which the caller may know by another name, such as a recipe's key."""
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(f"{argument}: {reason}")
+        self.argument, self.reason = argument, reason
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error says that a disk is full."""
     return getattr(error, "errno", None) in FULL or IN_WORDS.search(str(error)) is not None

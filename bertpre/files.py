@@ -16,6 +16,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from bertpre.console import command_line
 from bertpre.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def write_bytes(file: Path, content: bytes) -> None:
     partial = file.with_name(f"{file.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         partial.write_bytes(content)
+        if file.exists():
+            shutil.copymode(file, partial)  # it may be for its owner alone
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
@@ -89,9 +92,11 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """A new folder to write into, beside `folder`, whose place it takes at the end.
 
     A failure leaves `folder` as it was; what a killed process has left is put back or removed first. A link to a
-    folder stays one.
+    folder stays one. Raises UserError for a link to a folder that holds something other than a model.
     """
-    folder = folder.resolve()
+    link, folder = folder, folder.resolve()
+    if link.is_symlink() and folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file():
+        raise UserError(f"{link} is a link to {folder}, whose files are not of a model; remove the link and run again")
     partial, old = folder.with_name(f"{folder.name}.partial"), folder.with_name(f".{folder.name}.replaced")
     if old.exists() and not folder.exists():
         old.rename(folder)
@@ -169,7 +174,7 @@ def refuse_unknown_model(name: str, place: str) -> None:
     if (Path(name) / "state.json").is_file():
         raise UserError(
             f"{place}: {name} is a checkpoint; write its model to a folder with "
-            f"`bertpre export {name} --to bertpre --output-dir FOLDER`"
+            f"`{command_line('export', name, '--to', 'bertpre', '--output-dir', 'FOLDER')}`"
         )
     if Path(name).is_dir():
         return
@@ -178,10 +183,11 @@ def refuse_unknown_model(name: str, place: str) -> None:
     run, part = Path(name).parent, Path(name).name
     if (run / "recipe.yaml").is_file():
         has_checkpoints = part == "model" and (run / "checkpoints").is_dir()
-        command = f"bertpre export {run} --to bertpre"
+        command = command_line("export", run, "--to", "bertpre")
         export = f", or write the model of its last checkpoint with `{command}`" if has_checkpoints else ""
+        finish = command_line("run", run)
         raise UserError(
-            f"{place}: the run directory {run} has no {part}; finish its earlier stages with `bertpre run`{export}"
+            f"{place}: the run directory {run} has no {part}; finish its earlier stages with `{finish}`{export}"
         )
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError

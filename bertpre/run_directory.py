@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from bertpre.console import is_first_process, program
+from bertpre.console import command_line, is_first_process
 from bertpre.errors import UserError, first_line, reason
 from bertpre.files import FolderInUse, file_checksum, locked, make_folder, refuse_unknown_model, write_text
 from bertpre.recipe import (
@@ -37,6 +37,7 @@ FIRST_READER = {  # the first stage that reads a section: once it began, the sec
     "finetune": "finetune", "evaluate": "evaluate",
 }  # fmt: skip
 SHAPING = ("corpus.", "tokenizer.", "pairs.validation_fraction")  # keys that the prepared data depends on
+MANY_FILES = {"data", "data.partial", "checkpoints"}  # folders of a run directory
 P = ParamSpec("P")
 T = TypeVar("T")
 Stage = Callable[Concatenate[Recipe, P], T]
@@ -97,12 +98,18 @@ def undone_after_mistake(folder: Path) -> Iterator[None]:
 
 
 def other_files(folder: Path) -> dict[Path, int]:
-    """When each file of a run directory but its recipe was written, in nanoseconds."""
+    """When each file of a run directory but its recipe was written, in nanoseconds.
+
+    Of a folder that may have a hundred thousand files, when one was added or removed.
+    """
     found = {}
-    for file in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # another process has removed it
-            if file.is_file() and file.name != "recipe.yaml":
-                found[file] = file.stat().st_mtime_ns
+    for place, folders, files in os.walk(folder):
+        large = MANY_FILES.intersection(folders) if Path(place) == folder else set[str]()
+        folders[:] = [name for name in folders if name not in large]
+        for file in (Path(place, name) for name in (*large, *files)):
+            with suppress(FileNotFoundError):  # another process has removed it
+                if file.name != "recipe.yaml":
+                    found[file] = file.stat().st_mtime_ns
     return found
 
 
@@ -129,9 +136,9 @@ def refuse_other_recipe(recipe: Recipe, kept: Path) -> None:
         old = " ".join(as_override(key, kept_values[key]) for key in frozen) if few else ""
         raise UserError(
             f"output_dir: {run} was started with another recipe, which differs in {', '.join(frozen)}; nothing was "
-            f"changed; to use the run's own recipe, give its folder in place of another: `{program()} COMMAND {run}`; "
-            f"else restore the old values{f' ({old})' if old else ''}, or give another folder with output_dir=FOLDER"
-            f"{more}"
+            "changed; to use the run's own recipe, give its folder in place of another: "
+            f"`{command_line('COMMAND', run)}`; else restore the old values{f' ({old})' if old else ''}, or give "
+            f"another folder with output_dir=FOLDER{more}"
         )
 
 
@@ -146,9 +153,10 @@ def ways_on(run: Path) -> list[str]:
         ]  # fmt: skip
     if any((run / ARTEFACTS["pretrain"]).glob("step-*")):
         new = f"{run}-model"
+        export = command_line("export", run, "--to", "bertpre", "--output-dir", new)
         ways.append(
             f"training.init={new} tokenizer.path={run} (pretrain the model of its last checkpoint further, which "
-            f"`bertpre export {run} --to bertpre --output-dir {new}` writes)"
+            f"`{export}` writes)"
         )
     return ways
 
@@ -238,7 +246,7 @@ def data_folder(recipe: Recipe) -> Path:
         )
     folder = other / "data" if its_recipe.data.path is None else data_folder(its_recipe)
     if not (folder / "manifest.json").is_file():
-        raise UserError(f"data.path: {other} has no prepared data; run `bertpre prepare {other}` first")
+        raise UserError(f"data.path: {other} has no prepared data; run `{command_line('prepare', other)}` first")
     known = read_results(own).get("prepare", {}).get("data_sha256")
     if known not in (None, file_checksum(folder / "manifest.json")):
         raise UserError(f"data.path: {folder} is not the data that this run began with; its checksum differs")
@@ -293,7 +301,7 @@ def refuse_unfinished_classifier(folder: Path) -> None:
     if is_of_earlier_finetuning(folder):
         raise UserError(
             f"{folder}/{ARTEFACTS['finetune']} is of an earlier fine-tuning, and the last one has not ended; run "
-            f"`bertpre finetune {folder}` to its end, or remove that folder"
+            f"`{command_line('finetune', folder)}` to its end, or remove that folder"
         )
 
 

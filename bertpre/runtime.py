@@ -342,7 +342,7 @@ def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> di
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "commit": commit(),
-        "command": " ".join(sys.argv),
+        "command": command(),
         "hardware": {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
             "cpu_count": os.cpu_count(),
@@ -351,6 +351,14 @@ def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> di
             "precision": str(dtype).removeprefix("torch."),
         },
     }
+
+
+def command() -> str:
+    """The command of bertpre that runs; of another program its name alone, since its arguments may be secrets."""
+    program, package = Path(sys.argv[0]).absolute(), Path(__file__).parent
+    entries = [package.parent / "pretrain.py", package.parent / "finetune.py"]
+    is_ours = program.name == "bertpre" or program.parent == package or program in entries
+    return " ".join(sys.argv if is_ours else sys.argv[:1])
 
 
 def version(package: str) -> str | None:

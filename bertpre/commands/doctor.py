@@ -38,7 +38,8 @@ from bertpre.training.trainer import Trainer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (1e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
+USUAL_RATES = {"adamw": (2e-5, 1e-3), "lamb": (5e-4, 1e-2), "muon": (1e-4, 1e-2)}  # muon: of AdamW's part
+REMEMBERED = 0.02  # of the training: the shipped recipes' weights keep a step for 0.026 of it or longer
 REHEARSED_STEPS, OVERFIT_STEPS = 5, 40
 
 
@@ -210,7 +211,8 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
     work = "compiling and running" if trainer.training_step.is_compiled else "running"
     yield f"the largest batches fit; {work} them took {duration(rehearsal.startup_seconds)}"
     costs = phase_costs(recipe.training, trainer.training_step.model.config)
-    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, costs)
+    in_text = data.tokens_per_epoch
+    yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, in_text, costs)
     yield f"peak memory {peak_memory_mb(trainer.accelerator.device):,} MB"
     is_causal = "clm_loss" in rehearsal.overfit[0]  # steps of one phase, or of two short ones, may differ
     name, words = ("clm_loss", "next-token loss") if is_causal else ("mlm_loss", "MLM loss")
@@ -230,13 +232,16 @@ def phase_costs(training: Training, config: BertPreConfig) -> np.ndarray:
     return np.array(rows) / [1, *rows[0][1:]]
 
 
-def time_lines(training: Training, step_seconds: float, step_tokens: float, costs: np.ndarray) -> Iterator[str]:
+def time_lines(
+    training: Training, step_seconds: float, step_tokens: float, tokens_per_epoch: int, costs: np.ndarray
+) -> Iterator[str]:
     """Speed in the first phase, and when the training ends at that speed; `costs` are those of `phase_costs`."""
     yield f"{step_seconds:.2f} s a step, {step_tokens / step_seconds:,.0f} tokens/s"
     shares, tokens, lasting = (costs * [1, step_tokens, step_seconds]).T
     limits = {  # and what a step of each phase takes of it
         "training.max_steps": (training.max_steps, np.ones_like(shares)),
         "training.max_tokens": (training.max_tokens, tokens),
+        "training.max_epochs": (training.max_epochs and training.max_epochs * tokens_per_epoch, tokens),
         "training.budget": (training.budget and seconds(training.budget), lasting),
     }
     steps = {name: shares * limit / each for name, (limit, each) in limits.items() if limit}
@@ -246,5 +251,18 @@ def time_lines(training: Training, step_seconds: float, step_tokens: float, cost
     cost = f", cost {total / 3600 * price:,.2f}" if price else ""
     read = f"{steps[name] @ tokens:,.0f} tokens"
     yield f"{name} ends training after about {count:,.0f} steps, {read}, {duration(total)}{cost}"
+    if warning := forgetting(training, count):
+        yield warning
     if count < 100:
         yield "! fewer than 100 steps: the model will learn little; allow more time, or use a smaller model or batch"
+
+
+def forgetting(training: Training, steps: float) -> str | None:
+    """A warning where weight decay undoes what a step of Muon did long before the training, of `steps`, ends."""
+    kept = 1 / max(training.muon_learning_rate * training.muon_weight_decay, 1e-12)  # steps, at the peak rate
+    if training.optimizer != "muon" or kept >= REMEMBERED * steps:
+        return None
+    return (
+        f"! training.muon_learning_rate x muon_weight_decay: the weights forget a step after {kept:,.0f} others, "
+        f"{kept / steps:.1%} of the training; for so long a training lower training.muon_learning_rate"
+    )

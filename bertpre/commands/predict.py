@@ -20,13 +20,14 @@ from bertpre.data.formats import advised_unit, are_words, is_utf16, read_head
 from bertpre.data.local_files import is_table
 from bertpre.data.tables import read_tagged
 from bertpre.errors import UserError, unreadable
+from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.loading import load_any_classifier
 from bertpre.finetuning.prediction import Text, as_examples, content_of, is_pair, named_prediction
 from bertpre.finetuning.rows import text_in, words_in
 from bertpre.recipe import Finetune
 from bertpre.runtime import own_device, start_accelerator
 
-SLICE = 256  # texts that are read before the first is printed
+SLICE = 256  # texts of a file that are read before the first is printed
 
 
 def predict(
@@ -77,13 +78,20 @@ def predict(
             raise UserError(f"--file: {file} holds no text")
         raise UserError("no text to predict: give texts as arguments, --file FILE, or lines on standard input")
     has_pairs = settings.text_pair_column is not None or (not classifier.knows_pairs and is_pair(first[1]))
-    waiting = chain([first], given)
-    num_read = num_cut = 0
-    while part := list(islice(waiting, 1 if is_typed else SLICE)):
+    print_predictions(classifier, chain([first], given), has_pairs, as_json, 1 if is_typed else SLICE)
+    if empty_rows:
+        mention_empty(empty_rows, file)
+
+
+def print_predictions(
+    classifier: Classifier, texts: Iterator[tuple[int, Text]], has_pairs: bool, as_json: bool, at_once: int
+) -> None:
+    """Print a line for each numbered text, `at_once` of them after each other; warns of those that are cut."""
+    task, num_read, num_cut = classifier.task, 0, 0
+    while part := list(islice(texts, at_once)):
         encoded = classifier.encode(as_examples([text for _, text in part], task, has_pairs))
         num_read, num_cut = num_read + len(part), num_cut + encoded.num_cut
-        outputs = classifier.outputs(encoded)
-        for (number, text), output in zip(part, outputs, strict=True):
+        for (number, text), output in zip(part, classifier.outputs(encoded), strict=True):
             prediction = named_prediction(task, text, output)
             row = {"row": number, "text": in_one_line(text)} | prediction
             line = json.dumps(row, ensure_ascii=False) if as_json else as_line(in_one_line(text, "\t"), prediction)
@@ -91,8 +99,6 @@ def predict(
     if num_cut:
         read = f"{classifier.max_length} tokens of each (truncation: {classifier.truncation})"
         print(f"warning: {num_cut:,} of {num_read:,} texts are longer; the classifier reads {read}", file=sys.stderr)
-    if empty_rows:
-        mention_empty(empty_rows, file)
 
 
 def refuse_arguments(texts: list[str], file: str | None, columns: dict[str, str]) -> None:

@@ -10,13 +10,14 @@ import numpy as np
 
 from bertpre.console import console, duration, is_one_of_several
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
-from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
+from bertpre.data.build import StoreBuilder
 from bertpre.data.corpus import TextSource, place_beside
+from bertpre.data.corpus_tokenizer import TokenizerOptions
 from bertpre.data.local_files import local_files
 from bertpre.data.parts import PART_CHARACTERS
 from bertpre.data.store import SPLITS, open_shards, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer, maskable_ids, tokenizer_fingerprint
-from bertpre.errors import UserError
+from bertpre.errors import ArgumentError, UserError
 from bertpre.files import file_checksum, locked, refuse_unknown_model, save_tokenizer
 from bertpre.recipe import Recipe, Source, differences, flatten
 from bertpre.run_directory import (

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory, gettempdir
 
 from safetensors import SafetensorError
 
-from bertpre.console import console
+from bertpre.console import command_line, console
 from bertpre.errors import UserError, first_line, is_disk_full
 from bertpre.hub.folder import write_checkpoint, write_run
 from bertpre.hub.upload import CARD, NEW_CARD, Target, upload
@@ -74,7 +74,7 @@ def push_result(recipe: Recipe) -> None:
     try:
         push(recipe.output_dir, settings.repo_id)
     except (UserError, OSError, RuntimeError, SafetensorError) as error:
-        again = f"bertpre push {recipe.output_dir} {settings.repo_id}"
+        again = command_line("push", recipe.output_dir, settings.repo_id)
         console.show(f"push: failed: {first_line(error)}. The run is whole; push it later with `{again}`")
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bertpre.console import command_line
 from bertpre.errors import UserError, is_disk_full, reason
 from bertpre.reporting.comparison import write_comparison
 from bertpre.reporting.report import write_report
@@ -17,7 +18,7 @@ def report(run_dirs: list[str]) -> None:
     runs = [load_run(folder) for folder in run_dirs]
     for folder, _ in runs:
         if not read_results(folder):
-            raise UserError(f"{folder}: there are no results yet; run `bertpre run {folder}` first")
+            raise UserError(f"{folder}: there are no results yet; run `{command_line('run', folder)}` first")
     try:
         for folder, recipe in runs:
             print(f"report: {write_report(folder, recipe)}")

@@ -1,5 +1,6 @@
 """`bertpre run` and `bertpre quickstart`: all stages in order; finished ones are skipped."""
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from bertpre.commands.finetune import finetune
 from bertpre.commands.prepare import CHANGED_CORPUS, corpus_has_changed, prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.commands.push import push_result
-from bertpre.console import console
+from bertpre.console import command_line, console
 from bertpre.errors import UserError
 from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint
 from bertpre.finetuning.splits import Labelled, state_of_label_files
@@ -64,7 +65,8 @@ def refuse_to_replace_several(folder: Path) -> None:
     if count > 1:
         raise UserError(
             f"{folder}: {count} processes have begun to pretrain here, and have not finished. To resume, start them "
-            f"again as before (-m bertpre.pretrain {folder}); one process resumes with `bertpre pretrain {folder}`"
+            f"again as before (-m {shlex.join(['bertpre.pretrain', str(folder)])}); one process resumes with "
+            f"`{command_line('pretrain', folder)}`"
         )
 
 

@@ -15,9 +15,9 @@ from bertpre.recipe.yaml_core import write_yaml
 from bertpre.reporting.report import closing_lines
 from bertpre.run_directory import ARTEFACTS, read_results
 
-# FLOP/s of a GPU's large products in bf16, two thirds to four fifths of the data sheet's, and the share that a training
-# reaches: an estimate until it is measured.
-GPU_RATES, UTILIZATION = {"H100": 660e12, "H200": 790e12}, 0.4
+# FLOP/s of the large products of an H100 or H200 in bf16, two thirds of the data sheet's, and the share of it that a
+# training reaches: an estimate until it is measured, and too high for models narrower than base.
+GPU, GPU_RATE, UTILIZATION = "H100 or H200", 660e12, 0.4
 
 
 def show(recipe: Recipe | None) -> None:
@@ -122,11 +122,9 @@ def vocabulary_of(recipe: Recipe) -> int | None:
 
 
 def print_cost(totals: dict[str, float]) -> None:
-    """Print the FLOPs that a limit in steps or tokens comes to, and the time that GPUs would take, as estimated."""
+    """Print the FLOPs that a limit in steps or tokens comes to, and the time that a GPU would take, as estimated."""
     if limits := {name: flops for name, flops in totals.items() if flops}:
         name, flops = min(limits.items(), key=lambda item: item[1])
-        times = (
-            f"{duration(flops / UTILIZATION / rate)} on one {gpu} ({UTILIZATION:.0%} of {rate / 1e12:.0f} TFLOP/s)"
-            for gpu, rate in GPU_RATES.items()
-        )
-        print(f"# training.{name}: at most {flops:.1e} FLOPs; estimated: {', '.join(times)}")
+        time = duration(flops / UTILIZATION / GPU_RATE)
+        share = f"{UTILIZATION:.0%} of {GPU_RATE / 1e12:.0f} TFLOP/s"
+        print(f"# training.{name}: at most {flops:.1e} FLOPs; estimated: {time} on one {GPU} ({share})")

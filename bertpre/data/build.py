@@ -5,17 +5,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bertpre.console import console
 from bertpre.data.corpus import TextSource, mention_unread_splits
+from bertpre.data.corpus_tokenizer import (
+    TokenizerOptions,
+    given_tokenizer,
+    obtain_tokenizer,
+    some_texts,
+    tokenizer_notes,
+)
 from bertpre.data.duplicates import first_of_duplicates
-from bertpre.data.encoder import Encoder
 from bertpre.data.parts import (
     PART_CHARACTERS,
     CleanOptions,
@@ -26,52 +32,18 @@ from bertpre.data.parts import (
     is_encoded,
     validation_draws,
 )
-from bertpre.data.sentences import split_sentences
 from bertpre.data.store import SIZES, SPLITS, finish_store, join_shards, tidy_store
 from bertpre.data.tables import named
 from bertpre.data.texts import GivenTexts
-from bertpre.data.tokenizer import (
-    COVERAGE,
-    NOTABLE_SHARE,
-    Alphabet,
-    CharacterCounts,
-    learn_tokenizer,
-    load_tokenizer,
-    lowercases,
-    most_unknown,
-    strips_accents,
-    tokenizer_fingerprint,
-)
+from bertpre.data.tokenizer import NOTABLE_SHARE, load_tokenizer, most_unknown, tokenizer_fingerprint
 from bertpre.data.workers import map_calls, release_memory
 from bertpre.data.workspace import Choice, Part, Workspace, refuse_unfinished
-from bertpre.errors import UserError
+from bertpre.errors import ArgumentError, UserError
 from bertpre.files import save_tokenizer
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-LEARNED_SHARE, LEAST_LEARNED, MOST_LEARNED = 0.125, 1 << 24, 1 << 30  # bytes of text to learn the vocabulary from
+MOST_SHARDS = 4096  # a training keeps three files of each open and mapped; Linux allows 65,530 maps
+LINES_COUNTED = 10_000_000  # of the sentences whose repetitions are counted, about
 Entry = dict[str, Any]  # of a shard, as in the store's manifest
-
-
-class ArgumentError(UserError):
-    """A mistake in one argument, which the caller may know by another name, such as a recipe's key."""
-
-    def __init__(self, argument: str, reason: str) -> None:
-        super().__init__(f"{argument}: {reason}")
-        self.argument, self.reason = argument, reason
-
-
-@dataclass(frozen=True)
-class TokenizerOptions:
-    """An existing tokenizer (`path`: a folder or Hub id), or else the arguments of `learn_tokenizer`."""
-
-    vocab_size: int
-    lowercase: bool
-    max_length: int
-    strip_accents: bool | None = None
-    character_coverage: float = COVERAGE
-    path: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +147,7 @@ class StoreBuilder:
         all_digests = [part.load("digests") for part in held_out + parts]
         sizes = [len(digests) for digests in all_digests]
         digests, num_held_out = np.concatenate(all_digests), sum(sizes[: len(held_out)])
-        given = None if self.tokenizer.path is None else tokenizer_fingerprint(self.given_tokenizer())
+        given = None if self.tokenizer.path is None else tokenizer_fingerprint(given_tokenizer(self.tokenizer.path))
         dropped_before = [part.facts("clean")["dropped"] for part in parts]
         settings = self.tokenizer, given, num_held_out, self.near_duplicates, sizes, dropped_before, len(validation)
         origin = hashlib.blake2b(digests.tobytes() + repr(settings).encode()).hexdigest()
@@ -190,7 +162,9 @@ class StoreBuilder:
             raise UserError(f"{no_text}{reasons(dropped)}")
         for part, rows in zip(parts, kept, strict=True):
             part.save("keep", rows)
-        tokenizer_hash = tokenizer_fingerprint(self.obtain_tokenizer(training))
+        tokenizer = obtain_tokenizer(self.tokenizer, training)
+        save_tokenizer(tokenizer, self.folder / "tokenizer", self.tokenizer.max_length)
+        tokenizer_hash = tokenizer_fingerprint(tokenizer)
         self.workspace.save_choice(Choice(origin, len(training), len(validation), tokenizer_hash, dict(dropped)))
 
     def encode(self, job: int = 0, jobs: int = 1) -> None:
@@ -214,7 +188,7 @@ class StoreBuilder:
             [entry for fact in facts for entry in fact["shards"] if entry["split"] == split] for split in SPLITS
         )
         self.refuse_too_small(parts, train, validation, choice.dropped)
-        groups = [*with_two_documents(train), validation]
+        groups = [*grouped(train), validation]
         entries = [
             group[0] if len(group) == 1 else join_shards(workspace.folder, f"{group[0]['name']}.joined", group)
             for group in groups
@@ -230,9 +204,9 @@ class StoreBuilder:
         totals = sizes | {
             "vocab_size": len(tokenizer),
             "tokenizer_hash": choice.tokenizer_hash,
-            "tokenizer_notes": self.tokenizer_notes(tokenizer, texts),
+            "tokenizer_notes": tokenizer_notes(self.tokenizer, tokenizer, texts),
             "unknown_words": most_unknown(tokenizer, texts) if has_unknown else {},
-            "repeated_line_share": 1 - len(np.unique(lines)) / len(lines) if len(lines) else 0.0,
+            "repeated_line_share": repeated_share(lines),
             "dropped": dict(dropped),
         }
         totals |= what_cleaning_removed([part.facts("clean")["cleaning"] for part in parts])
@@ -272,63 +246,6 @@ class StoreBuilder:
             for number, each in enumerate(fractions)
         ]
 
-    def obtain_tokenizer(self, parts: list[Part]) -> "PreTrainedTokenizerBase":
-        """Load the tokenizer that was asked for, or learn one from the parts; it is saved in `tokenizer/`."""
-        if self.tokenizer.path is None:
-            options = asdict(self.tokenizer)
-            del options["path"]
-            try:
-                texts = (text for part in parts for text in part.kept_texts())
-                tokenizer = learn_tokenizer(texts, **options, every=learned_every(parts))
-            except UserError as error:
-                raise ArgumentError("tokenizer.vocab_size", str(error)) from None
-        else:
-            tokenizer = self.given_tokenizer()
-            try:
-                refuse_other_splitting(tokenizer, some_texts(parts)[:100])
-            except UserError as error:
-                raise ArgumentError("tokenizer.path", str(error)) from None
-        save_tokenizer(tokenizer, self.folder / "tokenizer", self.tokenizer.max_length)
-        return tokenizer
-
-    def given_tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The existing tokenizer that was asked for."""
-        assert self.tokenizer.path is not None  # otherwise one is learned
-        try:
-            return load_tokenizer(self.tokenizer.path)
-        except UserError as error:
-            raise ArgumentError("tokenizer.path", str(error)) from None
-
-    def tokenizer_notes(self, tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> list[str]:
-        """What a user should know about the tokenizer and some texts of the corpus."""
-        given, notes = self.tokenizer, []
-        enough = Alphabet.of(tokenizer.get_vocab()).enough
-        if given.path is None and given.vocab_size < enough:
-            notes.append(
-                f"warning: tokenizer.vocab_size={given.vocab_size} leaves little room for words beside the characters "
-                f"of this text: {enough} would do"
-            )
-        counts = CharacterCounts(Counter("".join(texts)))
-        if counts.has_dotless_i and lowercases(tokenizer):
-            remedy = "set tokenizer.lowercase=false" if given.path is None else "choose another tokenizer.path"
-            notes.append(
-                "warning: the tokenizer lowercases I to i, and in this text it is the capital of ı, as in Turkish and "
-                f"Azerbaijani; {remedy}"
-            )
-        if counts.needs_accents:
-            if strips_accents(tokenizer):
-                remedy = "set tokenizer.strip_accents=false" if given.path is None else "choose another tokenizer.path"
-                notes.append(
-                    "warning: the tokenizer strips accents, and this text has many (German umlauts, Vietnamese tones, "
-                    f"Hindi vowels): different words become one; {remedy}"
-                )
-            elif given.path is None and given.lowercase and given.strip_accents is None:
-                notes.append(
-                    "accents are not stripped, since this text has many (German umlauts, Vietnamese tones, Hindi "
-                    "vowels); set tokenizer.strip_accents to decide"
-                )
-        return notes
-
     def refuse_too_small(
         self, parts: list[Part], train: list[Entry], validation: list[Entry], dropped: dict[str, int]
     ) -> None:
@@ -360,55 +277,18 @@ class StoreBuilder:
 def counted(texts: Iterator[str]) -> Iterator[str]:
     """The texts; shows how many were read."""
     for number, text in enumerate(texts, start=1):
-        console.draw("prepare: cleaning", f"{number:,} documents read")
+        if number < 1000 or number % 1000 == 0:  # to ask whether to draw takes longer than to read a line
+            console.draw("prepare: cleaning", f"{number:,} documents read")
         yield text
 
 
-def refuse_other_splitting(tokenizer: "PreTrainedTokenizerBase", texts: list[str]) -> None:
-    """Raise UserError where a tokenizer encodes a sentence differently from its words one by one."""
-    sentences = [sentence for text in texts for sentence in split_sentences(text)]
-    backend = tokenizer.backend_tokenizer
-    kind = type(backend.model).__name__
-    if kind != "WordPiece" or backend.model.continuing_subword_prefix != "##":  # whole words would be masked in part
-        raise UserError(
-            f"{tokenizer.name_or_path} is not a WordPiece tokenizer like BERT's, with ## before the parts of a word, "
-            f"but {kind}; choose another, or give none to learn one"
-        )
-    added = [token for token in backend.get_added_tokens_decoder().values() if not token.special]
-    if spaced := [token.content for token in added if token.lstrip or token.rstrip or len(token.content.split()) > 1]:
-        raise UserError(
-            f"{tokenizer.name_or_path} has added tokens with spaces, such as {spaced[0]!r}, and a corpus is read word "
-            "by word; choose another"
-        )
-    encoder = Encoder(backend)
-    ids, offsets = encoder.encode(sentences)
-    expected = encoder.encode_texts(sentences, split_special=True)
-    for sentence, start, end, whole in zip(sentences, offsets[:-1], offsets[1:], expected, strict=True):
-        if not np.array_equal(ids[start:end], whole):
-            raise UserError(
-                f"{tokenizer.name_or_path} is not a WordPiece tokenizer like BERT's: it encodes {sentence[:60]!r} "
-                "differently from its single words; choose another, or give none to learn one"
-            )
+def repeated_share(lines: np.ndarray) -> float:
+    """The share of lines, (N,), uint64 hashes of them, that are repetitions; of very many, an unbiased sample is read.
 
-
-def learned_every(parts: list[Part]) -> int:
-    """The words of every n-th text are learned: of all texts of a small corpus, of a sample of a large one.
-
-    The trainer keeps each distinct word in memory and is slow. On IMDB a vocabulary from every third review needs
-    0.02 % more tokens for other reviews, from every sixth 0.07 %, from every tenth 0.15 %.
+    All copies of a line are in the sample or none.
     """
-    size = sum(part.file("texts").stat().st_size for part in parts)
-    wanted = min(max(LEARNED_SHARE * size, LEAST_LEARNED), MOST_LEARNED)
-    return math.ceil(size / wanted)
-
-
-def some_texts(parts: list[Part]) -> list[str]:
-    """The beginnings of kept texts from all over the corpus, at most 2,000."""
-    some: list[str] = []
-    for part in parts[:: -(-len(parts) // 5)]:
-        texts = part.kept_texts()
-        some += [text[:2000] for text in texts[:: -(-len(texts) // 400) or 1]]
-    return some
+    sampled = lines[lines % np.uint64(max(1, len(lines) // LINES_COUNTED)) == 0]
+    return 1 - len(np.unique(sampled)) / len(sampled) if len(sampled) else 0.0
 
 
 def reasons(dropped: Mapping[str, int], of_them: str = "") -> str:
@@ -426,11 +306,17 @@ def what_cleaning_removed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def with_two_documents(shards: list[Entry]) -> list[list[Entry]]:
-    """Group neighbouring shards so that each group has two documents, since a random segment needs another document."""
+def grouped(shards: list[Entry], most: int = MOST_SHARDS) -> list[list[Entry]]:
+    """Group neighbouring shards: into hardly more than `most` groups, each of one weight where that is possible.
+
+    Each has two documents, since a random segment needs another document.
+    """
+    size = math.ceil(len(shards) / most)
     groups: list[list[Entry]] = [[]]
     for shard in shards:
-        if num_documents(groups[-1]) >= 2:
+        group = groups[-1]
+        is_full = len(group) >= size or (group and group[-1]["repeats"] != shard["repeats"])
+        if is_full and num_documents(group) >= 2:
             groups.append([])
         groups[-1].append(shard)
     if len(groups) > 1 and num_documents(groups[-1]) < 2:

@@ -47,7 +47,7 @@ ATTRIBUTES = rf"(?:(?:\s++|(?<=[\"']))(?:{ATTRIBUTE}|{FLAG}))*+\s*+"  # "x<p and
 # From its beginning to its end; with <pre> inside it is code. Its line ends are spaces to a browser.
 PARAGRAPH = re.compile(rf"<p{ATTRIBUTES}>[^<]*+(?:<(?!/?p(?:re)?[\s>])[^<]*+)*+</p\s*>", re.IGNORECASE)
 # Of tags with a space after the <, as tokenized texts have them, only < br / >: "a < p > b" has none.
-LINE_BREAK = re.compile(rf"<{NO_NAME}(?:/?(?:{BLOCKS}){ATTRIBUTES}/?|\s+br\s*/?)\s*>", re.IGNORECASE)
+LINE_BREAK = re.compile(rf"<{NO_NAME}(?:/?(?:{BLOCKS}){ATTRIBUTES}/?|\s+br(?:\s*/)?)\s*>", re.IGNORECASE)
 # One such tag inside a word leaves it whole: H<sub>2</sub>O. A superscript may be a footnote, and a link another word.
 INSIDE_WORD = re.compile(
     rf"<(?<=\w<)/?(?:abbr|bdi|bdo|big|b|em|font|i|mark|small|span|strike|strong|sub|s|u|wbr){ATTRIBUTES}/?>(?=\w)",

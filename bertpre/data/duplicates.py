@@ -110,14 +110,21 @@ def connected(exact: np.ndarray, signatures: Iterable[np.ndarray]) -> np.ndarray
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    parts = [(hash_bands(each), each.astype(np.uint8)) for each in signatures]  # a quarter of the memory is enough
-    bands, sketches = (np.concatenate(each) for each in zip(*parts, strict=True))
-    rows, links = np.arange(len(exact)), [first_rows(exact)]
-    for column in bands.T:
+    bands = np.zeros((BANDS, len(exact)), dtype=np.uint64)
+    sketches = np.zeros((len(exact), BANDS * BAND_ROWS), dtype=np.uint8)  # a quarter of the memory is enough
+    start = 0
+    for each in signatures:
+        stop = start + len(each)
+        bands[:, start:stop], sketches[start:stop] = hash_bands(each).T, each.astype(np.uint8)
+        start = stop
+    rows, firsts = np.arange(len(exact)), first_rows(exact)
+    linked = np.flatnonzero(firsts != rows)
+    links = [(linked, firsts[linked])]  # two rows that are alike
+    for column in bands:
         first = first_rows(column)
         alike = np.flatnonzero(first != rows)
         alike = alike[(sketches[alike] == sketches[first[alike]]).mean(1) > LEAST_SHARE]
-        links.append(rows.copy())
-        links[-1][alike] = first[alike]
-    edges = np.ones(len(rows) * len(links), dtype=bool), (np.tile(rows, len(links)), np.concatenate(links))
-    return connected_components(coo_array(edges, shape=(len(rows), len(rows))), directed=False)[1]
+        links.append((alike, first[alike]))
+    later, earlier = (np.concatenate(each) for each in zip(*links, strict=True))
+    edges = coo_array((np.ones(len(later), dtype=bool), (later, earlier)), shape=(len(rows), len(rows)))
+    return connected_components(edges, directed=False)[1]

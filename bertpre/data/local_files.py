@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,7 @@ def load_folder(
     if saved:
         return load_from_disk(str(saved[split])).with_format(None)
     refuse_unread(folder, found, key, by_content)
+    refuse_files_elsewhere(folder, found, key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if declared and endings and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
         return JsonFiles(files_of_one_kind(list(found[split]), str(folder), key)[0], features=declared)
@@ -207,6 +209,17 @@ def local_files(path: str) -> list[Path]:
     folders = [place for place in found if place.is_dir()]
     inside = [file for place in folders for file in place.rglob("*") if is_data(file.relative_to(place))]
     return sorted({file for file in found + inside if file.is_file()})
+
+
+def refuse_files_elsewhere(folder: Path, found: Mapping[str, Sequence[str]], key: str) -> None:
+    """Raise UserError where a README.md names files outside its folder: whoever wrote it would choose what is read."""
+    inside = os.path.abspath(folder.resolve()) + os.sep
+    for file in chain.from_iterable(found.values()):
+        if not os.path.abspath(file).startswith(inside):
+            raise UserError(
+                f"{path_key(key)}: {folder}/README.md names {file}, which is not in that folder; copy it there, "
+                f"or give the files themselves in {path_key(key)}"
+            )
 
 
 def lists_files(readme: Path) -> bool:

@@ -13,7 +13,9 @@ ELEMENTS = (
     "a|abbr|b|big|blockquote|body|br|center|cite|dd|del|div|dl|dt|em|font|h1|h2|h3|h4|h5|h6|head|hr|html|i|img|ins|li|ol|p|"
     "pre|q|s|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul"
 )
-TAG = rf"</?(?:{ELEMENTS}|{ELEMENTS.upper()})(?:\s+[\w:.-]+\s*=[^<>]*)?\s*/?>"  # tokenizers in JavaScript lack (?i)
+NAMED = rf"</?(?:{ELEMENTS}|{ELEMENTS.upper()})"  # tokenizers in JavaScript lack (?i)
+TAG = rf"{NAMED}(?:\s+[\w:.-]+\s*=[^<>]*|\s*/?)>"
+SLOW_TAG = rf"{NAMED}(?:\s+[\w:.-]+\s*=[^<>]*)?\s*/?>"  # the same until 2026-11: no end to 3,200 spaces in an open tag
 # BertNormalizer removes the marks of the direction of writing by itself.
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f\u200b\u2028\u2029\ufeff\ufffd]"
 ENTITIES = {
@@ -30,6 +32,7 @@ STEPS: list[dict[str, Any]] = [  # as tokenizer.json writes them; the last entit
     ),
     {"type": "Replace", "pattern": {"Regex": CONTROL}, "content": " "},
 ]
+SLOW_STEPS = [STEPS[0], STEPS[1] | {"pattern": {"Regex": SLOW_TAG}}, *STEPS[2:]]
 
 
 def for_raw_texts(tokenizer: "PreTrainedTokenizerBase") -> "PreTrainedTokenizerBase":
@@ -48,14 +51,14 @@ def for_clean_texts(tokenizer: "PreTrainedTokenizerBase") -> "PreTrainedTokenize
     if type(tokenizer.backend_tokenizer.normalizer).__name__ != "Sequence":
         return tokenizer
     *steps, own = (normalizer_of(tokenizer) or {})["normalizers"]
-    return with_normalizer(tokenizer, own) if steps == STEPS else tokenizer
+    return with_normalizer(tokenizer, own) if steps in (STEPS, SLOW_STEPS) else tokenizer
 
 
 def reads_raw_texts(folder: Path) -> bool:
     """Whether the tokenizer in a folder is one of `for_raw_texts`."""
     file = folder / "tokenizer.json"
     normalizer = json.loads(file.read_text(encoding="utf-8"))["normalizer"] if file.exists() else None
-    return bool(normalizer and normalizer.get("normalizers", [])[:-1] == STEPS)
+    return bool(normalizer and normalizer.get("normalizers", [])[:-1] in (STEPS, SLOW_STEPS))
 
 
 def normalizer_of(tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any] | None:

@@ -7,12 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions
+from bertpre.data.build import StoreBuilder
+from bertpre.data.corpus_tokenizer import TokenizerOptions
 from bertpre.data.randomness import LARGEST_SEED
 from bertpre.data.store import SPLITS, Shard, open_shards, read_store_manifest
 from bertpre.data.texts import GivenTexts
 from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
-from bertpre.errors import UserError, reason, refuse_outside, refuse_unknown
+from bertpre.errors import ArgumentError, UserError, reason, refuse_outside, refuse_unknown
 from bertpre.files import locked, make_folder, save_tokenizer
 
 if TYPE_CHECKING:

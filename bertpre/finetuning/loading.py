@@ -78,7 +78,7 @@ def load_with_tokenizer(
 def load_own_tokenizer(source: str, subfolder: str = "") -> "PreTrainedTokenizerBase":
     """A model's tokenizer; raises ValueError if there is none, or none with a vocabulary and padding on the right."""
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, subfolder=subfolder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, subfolder=subfolder, trust_remote_code=False)
         if tokenizer.pad_token_id is None or not hasattr(tokenizer, "backend_tokenizer"):
             raise ValueError("it has no padding token, or is not a fast tokenizer")
         if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes one up if there are no files

@@ -24,6 +24,7 @@ from bertpre.finetuning.scores import mean_and_std, score
 from bertpre.finetuning.splits import Labelled
 from bertpre.model.folders import save_model
 from bertpre.recipe import Finetune, Recipe, binding_values
+from bertpre.recipe.public import without_own_places
 from bertpre.run_directory import model_of
 from bertpre.training.agreement import broadcast_from_first, every_process
 from bertpre.training.checkpoint import list_checkpoints
@@ -107,7 +108,7 @@ def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
     stage = "finetune" if seed == recipe.seed else f"finetune seed {seed}"
     name = stage.replace(" ", "-")
     resumes = tuning.checkpoints is not None and bool(list_checkpoints(tuning.checkpoints / str(seed)))
-    config = recipe.model_dump()
+    config = without_own_places(recipe).model_dump()
     trackers = start_trackers(run, name, recipe.training, config, resumes=resumes) if is_main else []
     classifier, metrics = tuning.fit(seed, stage, trackers)
     if is_main:

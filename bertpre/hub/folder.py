@@ -17,7 +17,7 @@ from bertpre.model.folders import read_config, save_model
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, to_yaml
-from bertpre.reporting.card_facts import without_own_places
+from bertpre.recipe.public import without_own_places
 from bertpre.reporting.curves import read_metrics
 from bertpre.reporting.model_card import write_card
 from bertpre.run_directory import read_manifest, read_results, refuse_unfinished_classifier

@@ -156,7 +156,7 @@ def load_for_pretraining(source: str) -> PreTrainedModel:
     A pooler or a head that is missing is drawn at random. Raises ValueError for other models, and where some of the
     encoder's weights are missing; OSError where there is no model.
     """
-    model_type = AutoConfig.from_pretrained(source).model_type
+    model_type = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
     classes = {"bertpre": BertPreForPreTraining, "bert": BertForPreTraining, "modernbert": ModernBertForMaskedLM}
     if model_type not in classes:
         raise ValueError(f"it is a {model_type} model; only {', '.join(classes)} models can be pretrained further")

@@ -1,9 +1,10 @@
 """Models as folders that load where bertpre is not installed, each checked against the model it was made from."""
 
+import shlex
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
@@ -22,6 +23,11 @@ from .onnx import run_onnx, write_onnx
 STOCK = {"bert": "bert", "modern": "modernbert"}  # the stock model of each architecture
 FORMATS = (*STOCK.values(), "bertpre", "onnx")
 PARTS = {"encoder": "model", "classifier": "finetuned"}  # a run's models and their folders
+FILES = (  # of a model of transformers and its tokenizer
+    "config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+    "*.model", "chat_template.jinja",
+)  # fmt: skip
 TOLERANCE = 1e-4  # of logits in fp32; two implementations may add in different orders
 ROUNDING = 1e-6  # of the largest number, which a regression may give in millions
 
@@ -36,7 +42,9 @@ def export_run(run: Path, to: str | None, folder: Path, only: str | None = None)
     sources = [run / name for part, name in PARTS.items() if only in (None, part) and (run / name).is_dir()]
     if not sources:
         stages = zip(PARTS, ("pretrain", "finetune"), strict=True)
-        commands = " or ".join(f"`bertpre {stage} {run}`" for part, stage in stages if only in (None, part))
+        commands = " or ".join(
+            f"`bertpre {shlex.join([stage, str(run)])}`" for part, stage in stages if only in (None, part)
+        )
         raise UserError(f"{run} has no {only or 'model'}: run {commands} first")
     targets = (folder, folder / "classifier")
     with damage_explained(run):
@@ -75,7 +83,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
         raise UserError(f"{source} cannot be exported: {first_line(error)}") from None
     exported = convert(model, stock if to == "onnx" else to, source)
     # ModernBERT's forward takes no token_type_ids, so its tokenizer must not make any.
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if exported.config.model_type == "modernbert":
         tokenizer = give_segments(tokenizer, wanted=False)
     save_tokenizer(tokenizer, target, min(tokenizer.model_max_length, config.max_position_embeddings))
@@ -90,7 +98,7 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
 def export_other(source: Path, config: PreTrainedConfig, to: str | None, target: Path) -> float:
     """Copy a model of a class of transformers, or write its graph; returns and raises as `export_run`."""
     if to == "onnx":
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         save_tokenizer(tokenizer, target, tokenizer.model_max_length)
         config.save_pretrained(target)
         try:
@@ -104,9 +112,19 @@ def export_other(source: Path, config: PreTrainedConfig, to: str | None, target:
             f"{source} was fine-tuned from a stock {config.model_type} and cannot become {to}: it loads anywhere "
             f"as it is{alone}"
         )
-    shutil.copytree(source, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
-    target.chmod(target.stat().st_mode | stat.S_IRWXU)  # a run may be write-protected
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files_of_model(source):
+        shutil.copyfile(file, target / file.name)  # without its mode: a run may be write-protected
     return 0.0
+
+
+def files_of_model(folder: Path) -> list[Path]:
+    """The files in a folder that belong to its model and tokenizer, and nothing that someone else has put there."""
+    return [
+        file
+        for file in sorted(folder.iterdir())
+        if file.is_file() and not file.is_symlink() and any(fnmatch(file.name, kind) for kind in FILES)
+    ]
 
 
 def convert(model: PreTrainedModel, to: str, source: Path) -> PreTrainedModel:

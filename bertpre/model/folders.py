@@ -122,7 +122,7 @@ def read_config(source: str, subfolder: str = "") -> PreTrainedConfig:
     if place.is_dir() and not (place / "config.json").is_file():
         models = [str(each.parent) for each in sorted(place.glob("*/config.json"))]
         raise OSError(f"there is no config.json in {place}" + (f"; give {' or '.join(models)}" if models else ""))
-    config = AutoConfig.from_pretrained(source, subfolder=subfolder)
+    config = AutoConfig.from_pretrained(source, subfolder=subfolder, trust_remote_code=False)
     if not is_from_bertpre(config):
         return config
     try:
@@ -159,7 +159,7 @@ def load_model(
     renaming = {"key_mapping": FROM_MODERNBERT} if is_ours and config.architecture == "modern" else {}
     model, report = model_class.from_pretrained(
         source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
-        output_loading_info=True, **renaming,
+        output_loading_info=True, trust_remote_code=False, **renaming,
     )  # fmt: skip
     if renaming:
         model._weight_conversions = []  # `save_pretrained` would give the weights ModernBERT's names again

@@ -16,6 +16,7 @@ from bertpre.pretraining.mask_predictions import fill_masks
 from bertpre.pretraining.objective import PretrainingObjective, evaluate_batches
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
+from bertpre.recipe.public import without_own_places
 from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints
 from bertpre.training.dealing import machine_group
@@ -57,6 +58,7 @@ def build_pretraining_trainer(
     if training.initial_attention == "neighbours":
         model.bert.embeddings.position_embeddings.requires_grad_(requires_grad=False)
     place_model(model, accelerator, dtype)
+    limits = duration(training, data.tokens_per_epoch)
     evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype)
     return Trainer(
         accelerator=accelerator,
@@ -73,7 +75,7 @@ def build_pretraining_trainer(
         ),
         source=data,
         objective=objective,
-        duration=duration(training),
+        duration=limits,
         lr_at=partial(
             lr_at,
             schedule=training.schedule,
@@ -86,7 +88,8 @@ def build_pretraining_trainer(
         seed=recipe.seed,
         arithmetic=Arithmetic(
             dtype,
-            compile=not is_short(training, model, dtype) and choose_compile(training.compile, accelerator.device),
+            compile=not is_short(training, limits, model, dtype)
+            and choose_compile(training.compile, accelerator.device),
             dynamic_shapes=any(phase.sorts for phase in data.phases),
             must_compile=training.compile is True,
             deterministic=choose_deterministic(training.deterministic, accelerator.device),
@@ -103,7 +106,7 @@ FP32_FLOPS, BF16_FLOPS = 3e10, 1.2e11  # a second, of training steps on two core
 SHORT_SECONDS = 500.0
 
 
-def is_short(training: Training, model: BertPreForPreTraining, dtype: torch.dtype) -> bool:
+def is_short(training: Training, limits: Duration, model: BertPreForPreTraining, dtype: torch.dtype) -> bool:
     """Whether `auto` leaves the layers uncompiled: on a CPU, where compiling would take longer than it saves.
 
     It takes half a minute, and more than a minute where lengths differ, and saves 0 to 16 % of a step without dropout
@@ -113,10 +116,10 @@ def is_short(training: Training, model: BertPreForPreTraining, dtype: torch.dtyp
     if training.compile != "auto" or device.type != "cpu":
         return False
     slots = max(training.batch_size(phase) * phase.max_length for phase in training.phases)
-    tokens = min(training.max_tokens or math.inf, (training.max_steps or math.inf) * slots)
+    tokens = min(limits.max_tokens or math.inf, (limits.max_steps or math.inf) * slots)
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * tokens
-    budget = seconds(training.budget) if training.budget else math.inf
-    return min(budget, flops / (FP32_FLOPS if dtype == torch.float32 else BF16_FLOPS)) < SHORT_SECONDS
+    by_work = flops / (FP32_FLOPS if dtype == torch.float32 else BF16_FLOPS)
+    return min(limits.budget_seconds or math.inf, by_work) < SHORT_SECONDS
 
 
 def freeze_pair_head(model: BertPreForPreTraining) -> None:
@@ -135,10 +138,12 @@ def place_model(model: BertPreForPreTraining, accelerator: Accelerator, dtype: t
         model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
 
 
-def duration(training: Training) -> Duration:
-    """How long to train."""
+def duration(training: Training, tokens_per_epoch: int) -> Duration:
+    """How long to train on a text of `tokens_per_epoch` tokens."""
     budget = seconds(training.budget) if training.budget else None
-    return Duration(training.max_steps, budget, training.max_tokens)
+    epochs = None if training.max_epochs is None else math.ceil(training.max_epochs * tokens_per_epoch)
+    tokens = min((limit for limit in (training.max_tokens, epochs) if limit is not None), default=None)
+    return Duration(training.max_steps, budget, tokens)
 
 
 def checkpoints(recipe: Recipe, folder: Path) -> Checkpoints:
@@ -163,7 +168,7 @@ def step_log(
         flops_per_token(model.config, phase.max_length, training.predicted_share(phase)) for phase in training.phases
     ]
     resumes = bool(list_checkpoints(folder / "checkpoints"))
-    config = recipe.model_dump()
+    config = without_own_places(recipe).model_dump()
     trackers = start_trackers(folder, "pretrain", training, config, resumes=resumes) if writes else []
     context_free_loss = data.frequencies["context_free_loss"]
     shown = {"mlm_loss": f"MLM loss {{:.3f}} (context-free {context_free_loss:.3f})"}

@@ -1,6 +1,7 @@
 """Find a recipe by name, apply overrides and check it; write it out again, and compare two."""
 
 import difflib
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from bertpre.recipe.paths import follow_move, make_local_paths_absolute
 from bertpre.recipe.schema import Recipe, Section
 from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
 
+MOST_VALUES, MOST_LEVELS = 100_000, 50  # of a recipe
 NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)  # what PyYAML raises, also for `!!int abc`
 
 TRACES = ("results.json", "manifest.json", "metrics.jsonl", "data.partial", "data/manifest.json")  # what stages leave
@@ -135,14 +137,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: a recipe must be a mapping of keys to values; see `bertpre show quickstart`")
-    return unshared(values)
+    return unshared(values, path)
 
 
-def unshared(value: Any) -> Any:
-    """A copy in which nothing occurs twice: an override of what an alias repeats would change both places."""
-    if isinstance(value, dict):
-        return {key: unshared(each) for key, each in value.items()}
-    return [unshared(each) for each in value] if isinstance(value, list) else value
+def unshared(values: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A copy in which nothing occurs twice: an override of what an alias repeats would change both places.
+
+    Raises UserError where a few aliases stand for more than a recipe ever has, or for themselves.
+    """
+    count = itertools.count()
+
+    def copy(value: Any, depth: int) -> Any:
+        if next(count) > MOST_VALUES or depth > MOST_LEVELS:
+            raise UserError(f"{path}: its aliases (*) repeat each other without end; write the values out")
+        if isinstance(value, dict):
+            return {key: copy(each, depth + 1) for key, each in value.items()}
+        return [copy(each, depth + 1) for each in value] if isinstance(value, list) else value
+
+    copied: dict[str, Any] = copy(values, 0)
+    return copied
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
@@ -216,7 +229,7 @@ def explain(error: ValidationError) -> Iterator[str]:
             near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
             hint = f"known keys: {', '.join(Recipe.model_fields)}"
             if key.startswith("training.") and "epoch" in key:
-                hint = "a pretraining has no epochs: set training.max_steps, training.max_tokens or training.budget"
+                hint = "did you mean 'training.max_epochs'?"
             elif near:
                 number = next(iter(re.findall(r"phases\.(\d+)", key)), "0")
                 hint = f"did you mean {near[0].replace('phases.', f'phases.{number}.')!r}?"

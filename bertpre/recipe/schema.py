@@ -204,9 +204,11 @@ class Training(Section):
     initial_attention: Literal["random", "neighbours"] = "random"
     """neighbours: heads of `bert` first attend to the tokens beside them; with muon the loss then falls earlier."""
     max_steps: Count | None = None
-    """Maximum number of optimizer steps. Training ends at the first limit reached: steps, tokens or budget."""
+    """Maximum number of optimizer steps. Training ends at the first limit reached: steps, tokens, epochs or budget."""
     max_tokens: Count | None = None
     """Maximum number of tokens, padding not counted."""
+    max_epochs: Rate | None = None
+    """Maximum number of times that the training text is read, e.g. 40; in tokens, special ones included."""
     budget: Duration | None = None
     """Wall-clock limit, e.g. 45m; includes the final evaluation."""
     global_batch_size: Count = 256
@@ -430,8 +432,9 @@ class Finetune(Section):
             raise ValueError("text_pair_column: is not for the task tokens")
         if self.metric is not None and self.metric not in METRICS[self.task]:
             raise ValueError(f"metric: for {self.task} use one of {', '.join(METRICS[self.task])}, not {self.metric}")
-        if self.patience is not None and not self.has_validation:
-            raise ValueError("patience: needs a validation part, but validation_fraction is 0")
+        for key, value in (("metric", self.metric), ("patience", self.patience)):
+            if value is not None and not self.has_validation:
+                raise ValueError(f"{key}: needs a validation part, but validation_fraction is 0")
         return self
 
     def check_labels(self) -> None:
@@ -529,10 +532,12 @@ class Recipe(Section):
             )
         if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
             raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")
-        if self.corpus is not None and not any(
-            (self.training.max_steps, self.training.max_tokens, self.training.budget)
-        ):
-            raise ValueError("training: give max_steps, max_tokens or a budget such as 45m, or several of them")
+        training = self.training
+        limits = (training.max_steps, training.max_tokens, training.max_epochs, training.budget)
+        if self.corpus is not None and not any(limits):
+            raise ValueError(
+                "training: give max_steps, max_tokens, max_epochs or a budget such as 45m, or several of them"
+            )
         self.check_model()
         return self
 

@@ -1,6 +1,7 @@
 """The model card of a pushed model: what it is, how to load it, its training and its metrics."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,18 @@ from bertpre.console import duration
 from bertpre.data.raw_text import reads_raw_texts
 from bertpre.recipe import Recipe, to_yaml
 from bertpre.recipe.paths import NAMES, paths_in
+from bertpre.recipe.public import HUB_ID, MODEL_ID, is_public, without_own_places
 from bertpre.recipe.yaml_core import write_yaml
 from bertpre.reporting.card_code import how_to_load, how_to_load_onnx
 from bertpre.reporting.card_facts import (
-    HUB_ID,
-    MODEL_ID,
     TASKS,
     Published,
     front_matter,
     is_classifier,
-    is_public,
     is_synthetic,
     model_index,
     sources,
     text_paths,
-    without_own_places,
 )
 from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
@@ -205,15 +203,28 @@ def what_it_is(recipe: Recipe, results: dict[str, Any], published: Published) ->
 
 def metrics(results: dict[str, Any]) -> str:
     """The main results as a table, with a line on what the loss is compared with."""
-    rows = [f"| {name} | {value} |" for name, value in headline_rows(results)]
+    rows = [f"| {in_cell(name)} | {in_cell(value)} |" for name, value in headline_rows(results)]
     note = "\n\nThe context-free loss is the lowest that word frequencies alone can reach, without reading the context."
     has_reference = "context_free_loss" in results.get("pretrain", {})
     return "\n".join(["| Metric | Value |", "|---|---|", *rows]) + note * has_reference if rows else ""
 
 
+def in_cell(text: str) -> str:
+    """Text in a cell of a Markdown table: a class may have any name."""
+    return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
+
+
+def as_code(text: str) -> str:
+    """Text as code in Markdown, whatever is in it."""
+    text = " ".join(text.split())
+    fence = "`" * (1 + max((len(each) for each in re.findall("`+", text)), default=0))
+    space = " " if "`" in (text[:1], text[-1:]) else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
 def training(recipe: Recipe, results: dict[str, Any], published: Published) -> str:
     """The training data, its licence, and the curves of the pretraining."""
-    classes = ", ".join(f"`{name}`" for name in published.classes)
+    classes = ", ".join(as_code(name) for name in published.classes)
     named = f"Classes, in the order of the logits: {classes}." if classes else ""
     picture = f"![Loss and accuracy over the tokens of the pretraining]({PICTURE})" if published.has_curves else ""
     texts = training_data(recipe, results, published.cleans)

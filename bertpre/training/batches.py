@@ -100,7 +100,10 @@ def tokens_in(batch: Batch) -> int:
 
 
 def begin_thread(device: torch.device) -> None:
-    """Make a GPU this thread's own; otherwise every process pins memory through the first GPU, and takes room there."""
+    """Compute alone, beside the training, and make a GPU this thread's own.
+
+    Otherwise every process pins memory through the first GPU, and takes room there.
+    """
     compute_alone()
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)

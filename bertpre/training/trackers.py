@@ -174,7 +174,8 @@ class WandbTracker:
             "id": run_id(folder / f"wandb-{stage}.id"), "resume": "allow",
             "reinit": "create_new",  # by default a run that is open in this process, perhaps the user's, is returned
             "mode": os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline"),
-            "settings": wandb.Settings(init_timeout=INIT_TIMEOUT),
+            # It would send what is printed, and that quotes the held-out text.
+            "settings": wandb.Settings(init_timeout=INIT_TIMEOUT, console="off"),
         }  # fmt: skip
         try:
             self.run = wandb.init(**settings)

@@ -261,7 +261,7 @@ CASES = {
     "predict run tiny.yaml": "TEXT 'tiny.yaml' is a file; give its texts with --file tiny.yaml",
     f"run {TINY} finetune.init=none": "finetune.init: there is no folder 'none'",
     "prepare quickstrat": "there is no such recipe; did you mean quickstart?",
-    "pretrain tiny.yaml training.epochs=3": "a pretraining has no epochs: set training.max_steps",
+    "pretrain tiny.yaml training.epochs=3": "unknown key 'training.epochs'; did you mean 'training.max_epochs'?",
     "pretrain tiny.yaml training.phases.max_length=8": "if it is a list, write training.phases.0.max_length",
     "predict run 'A film.' '<br />'": "TEXT '<br />' has no text in it",
     "predict run --file none.txt": "--file",

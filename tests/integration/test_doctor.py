@@ -6,11 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
 
-from bertpre.commands.doctor import batch_lines, doctor, rate_lines, size_lines
+from bertpre.commands.doctor import batch_lines, doctor, rate_lines, size_lines, time_lines
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.model import BertPreConfig, BertPreForPreTraining
@@ -147,6 +148,28 @@ def test_unusual_rates_are_reported(overrides: list[str], finding: str, tiny_run
     assert [line for line in lines if line.startswith(finding)], lines
     usual = load_recipe(str(tiny_run / "recipe.yaml"), ["training.learning_rate=1e-4"])
     assert not [line for line in rate_lines(usual.training, usual.model.architecture) if line.startswith("!")]
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "finding"),
+    [
+        (0.02, 20_000, None),
+        (0.02, 50_000, "a step after 500 others, 1.0% of the training"),
+        (0.005, 90_000, None),
+    ],
+)
+def test_weights_that_forget_within_a_long_training_are_reported(rate: float, steps: int, finding: str | None) -> None:
+    overrides = [f"training.muon_learning_rate={rate}", "training.budget=null", f"training.max_steps={steps}"]
+    training = load_recipe("imdb-mini-cpu", overrides).training
+    lines = list(time_lines(training, 0.5, 8192.0, 10**7, np.array([[0.4, 1.0, 1.0], [0.6, 1.0, 1.0]])))
+    warnings = [line for line in lines if line.startswith("!")]
+    assert len(warnings) == (finding is not None) and (finding or "") in " ".join(warnings)
+
+
+def test_the_time_of_a_number_of_epochs_is_estimated() -> None:
+    training = load_recipe("quickstart", ["training.budget=null", "training.max_epochs=2.5"]).training
+    _, end = time_lines(training, 0.5, 1000.0, 80_000, np.array([[1.0, 1.0, 1.0]]))
+    assert end == "training.max_epochs ends training after about 200 steps, 200,000 tokens, 1 min 40 s"
 
 
 def test_a_batch_larger_than_the_corpus_is_reported(tiny_run: Path) -> None:

@@ -256,8 +256,12 @@ def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_pat
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
     config = BertConfig(vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
     BertForSequenceClassification(config).save_pretrained(run / "finetuned")
+    model_files = tree_hash(run / "finetuned")
+    (run / "finetuned" / ".env").write_text("TOKEN=secret")
+    (run / "finetuned" / "vocab.txt").symlink_to(run / "recipe.yaml")
+    (run / "finetuned" / "notes").mkdir()
     folder = export(str(run), "bert", None)
-    assert tree_hash(folder / "classifier") == tree_hash(run / "finetuned")
+    assert tree_hash(folder / "classifier") == model_files
     with pytest.raises(UserError, match="fine-tuned from a stock bert and cannot become bertpre: it loads"):
         export(str(run), "bertpre", None)
     assert not (run / "export-bertpre").exists()

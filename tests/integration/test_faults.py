@@ -325,6 +325,8 @@ def test_wandb_resumes_the_same_run(tiny_run: Path, tmp_path: Path) -> None:
     (tmp_path / "emptied.id").touch()
     assert len(run_id(tmp_path / "emptied.id")) == 8
     assert {path.name.rpartition("-")[2] for path in runs} == {(target / "wandb-pretrain.id").read_text()}
+    sent = b"".join(file.read_bytes() for file in (target / "wandb").rglob("*") if file.is_file())
+    assert b"mlm_loss" in sent and b"guesses for" not in sent and b"context-free" not in sent
 
 
 def test_a_training_in_wandb_is_a_run_of_its_own_and_failed_where_it_ends_early(

@@ -3,6 +3,10 @@
 import gzip
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
 import textwrap
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +25,7 @@ from bertpre.errors import UserError
 from bertpre.finetuning.loading import load_any_classifier
 from bertpre.finetuning.prediction import as_examples
 from bertpre.recipe import load_recipe
-from tests.helpers import run_here
+from tests.helpers import ROOT, run_here
 
 
 def test_it_agrees_with_the_evaluation(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,6 +200,26 @@ class NotFound(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: object) -> None:
         """Keep the tests' output clean."""
+
+
+@pytest.mark.parametrize("kind", ["model", "tokenizer"])
+def test_a_models_own_code_is_not_run_whatever_the_texts_say(kind: str, tiny_run: Path, tmp_path: Path) -> None:
+    """transformers asks on standard input whether it may, where the texts come from."""
+    shutil.copytree(tiny_run / "finetuned", tmp_path / "theirs")
+    (tmp_path / "theirs" / "code_of_theirs.py").write_text("open('it_ran', 'w').close()\n")
+    file = tmp_path / "theirs" / ("config.json" if kind == "model" else "tokenizer_config.json")
+    values = json.loads(file.read_text())
+    if kind == "model":
+        values |= {"model_type": "theirs", "auto_map": {"AutoConfig": "code_of_theirs.Config"}}
+    else:
+        names = ["code_of_theirs.Tokenizer", "code_of_theirs.Tokenizer"]
+        values |= {"tokenizer_class": "Theirs", "auto_map": {"AutoTokenizer": names}}
+    file.write_text(json.dumps(values))
+    command = [sys.executable, "-m", "bertpre", "predict", str(tmp_path / "theirs")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, input="yes\n" * 9, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert "run the custom code" not in done.stdout and not (tmp_path / "it_ran").exists()
+    assert done.returncode == (2 if kind == "model" else 0), done.stderr  # tokenizer.json suffices for a tokenizer
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from bertpre.data import sample
 from bertpre.data.audit import audit_store
-from bertpre.data.build import ArgumentError, StoreBuilder, TokenizerOptions, with_two_documents
+from bertpre.data.build import StoreBuilder, grouped, repeated_share
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import TextSource
+from bertpre.data.corpus_tokenizer import TokenizerOptions
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import open_shards, read_store_manifest, read_token_counts
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.errors import UserError
+from bertpre.errors import ArgumentError, UserError
 from tests.helpers import tree_hash
 
 TEXTS = [document.text for document in sample.generate("articles", 120)]
@@ -237,9 +238,28 @@ def test_the_audit_of_some_shards_estimates_the_number_of_pairs(tmp_path: Path) 
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
 def test_joining_small_shards_loses_none(documents: list[int]) -> None:
     shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
-    groups = with_two_documents(shards)
+    groups = grouped(shards)
     assert [shard for group in groups for shard in group] == shards
     assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
+
+
+def test_the_shards_of_a_large_corpus_are_few() -> None:
+    """Each keeps three files open in every process of a training."""
+    shards = [{"name": str(number), "documents": 5, "repeats": 1 + (number >= 70)} for number in range(100)]
+    groups = grouped(shards, most=10)
+    assert [shard for group in groups for shard in group] == shards
+    assert len(groups) == 10 and {len(group) for group in groups} == {10}
+    uneven = grouped(shards, most=16)
+    assert len(uneven) == 15 and all(len({shard["repeats"] for shard in group}) == 1 for group in uneven)
+
+
+def test_the_share_of_repeated_lines_is_that_of_a_sample_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = np.random.default_rng(0).integers(0, 1 << 63, 60_000, dtype=np.uint64)
+    lines = np.concatenate([lines, lines[:30_000], lines[:10_000]])
+    assert repeated_share(lines) == 0.4
+    monkeypatch.setattr("bertpre.data.build.LINES_COUNTED", 10_000)
+    assert repeated_share(lines) == pytest.approx(0.4, abs=0.02)
+    assert repeated_share(lines[:0]) == 0
 
 
 def test_what_cleaning_removed_is_in_the_manifest(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import fcntl
 import logging
 import os
 import pty
+import shlex
 import struct
+import subprocess
 import sys
 import termios
 import threading
@@ -14,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+import bertpre
 from bertpre import console as module
 from bertpre.cli import guarded
 from bertpre.console import (
     Console,
+    command_line,
     console,
     duration,
     is_first_process,
@@ -202,7 +206,19 @@ def test_the_program_is_named_as_the_shell_finds_it(tmp_path: Path, monkeypatch:
         monkeypatch.setenv("PATH", path)
         assert program() == expected
     monkeypatch.setattr(sys, "argv", ["somewhere/bertpre/__main__.py"])
+    assert program() == f"{shlex.quote(sys.executable)} -m bertpre"
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert program() == "bertpre"
+
+
+def test_a_suggested_command_runs_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a `bertpre` on the path it is the module of the Python that runs, and a path with spaces is one word."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(Path(bertpre.__file__).with_name("__main__.py"))])
+    command = command_line("show", tmp_path / "my recipe.yaml")
+    assert shlex.split(command) == [sys.executable, "-m", "bertpre", "show", str(tmp_path / "my recipe.yaml")]
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 2 and "my recipe.yaml" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,15 @@ def test_a_configuration_is_that_of_its_dataset_alone(tmp_path: Path) -> None:
     assert read_examples(settings, "train", path=str(plain)).texts == ["plain", "plain"]
 
 
+def test_a_readme_names_files_of_its_own_folder_alone(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    write_rows(tmp_path / "diary.csv", [{"text": "private", "label": number} for number in range(2)])
+    for file in ("../diary.csv", tmp_path / "diary.csv"):
+        (tmp_path / "theirs" / "README.md").write_text(f"---\nconfigs:\n- config_name: a\n  data_files: {file}\n---\n")
+        with pytest.raises(UserError, match=r"theirs/README.md names .*diary.csv, which is not in that folder"):
+            read_examples(Finetune(path=str(tmp_path / "theirs")), "train")
+
+
 def test_lists_of_0_and_1_of_equal_length_are_not_lists_of_classes(tmp_path: Path) -> None:
     rows = [{"text": "t", "label": row} for row in ([0, 1], [1, 0])]
     read = read_examples(Finetune(path=write_rows(tmp_path / "a.jsonl", rows), task="multi_label"), "train")

@@ -10,8 +10,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting.card_facts import Published, without_own_places
-from bertpre.reporting.model_card import model_card, write_card
+from bertpre.recipe.public import without_own_places
+from bertpre.reporting.card_facts import Published
+from bertpre.reporting.model_card import in_cell, model_card, write_card
 from tests.helpers import ROOT
 
 RESULTS: dict[str, Any] = {
@@ -49,6 +50,13 @@ def recipe(*overrides: str) -> Recipe:
 
 def card(of: Recipe, device: str = "AMD EPYC", results: dict[str, Any] = RESULTS, processes: int = 1) -> str:
     return model_card(of, results, manifest(device, processes), Published("someone/tiny", "bert"))
+
+
+def test_names_of_classes_are_no_markup() -> None:
+    published = Published("someone/tiny", "bert", classes=["a`b\n# Heading <img src=x>", "``", "plain"])
+    text = model_card(recipe(), RESULTS, manifest(), published)
+    assert "``a`b # Heading <img src=x>``, ``` `` ```, `plain`." in text
+    assert in_cell("a|b\n<img>") == r"a\|b &lt;img>"
 
 
 def test_the_hubs_client_reads_the_metadata_and_the_metrics() -> None:

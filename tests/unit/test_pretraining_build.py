@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertpre.pretraining.build import checkpoints, is_short
+from bertpre.pretraining.build import checkpoints, duration, is_short
 from bertpre.pretraining.model import untrained_positions
 from bertpre.recipe import load_recipe
 
@@ -20,7 +20,8 @@ def model_of(parameters: int, device: str = "cpu") -> Any:  # noqa: ANN401
 
 
 def is_uncompiled(recipe: str, *overrides: str, dtype: torch.dtype = torch.float32, **model: Any) -> bool:  # noqa: ANN401
-    return is_short(load_recipe(recipe, list(overrides)).training, model_of(1_155_586, **model), dtype)
+    training = load_recipe(recipe, list(overrides)).training
+    return is_short(training, duration(training, tokens_per_epoch=500_000), model_of(1_155_586, **model), dtype)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,8 @@ def is_uncompiled(recipe: str, *overrides: str, dtype: torch.dtype = torch.float
         ("quickstart", ("training.budget=null", "training.max_steps=600"), False),  # 1.7e13
         ("quickstart", ("training.budget=1h", "training.max_tokens=2000000"), True),  # 1.4e13
         ("quickstart", ("training.budget=null", "training.max_tokens=2500000"), False),  # 1.7e13
+        ("quickstart", ("training.budget=null", "training.max_epochs=4"), True),  # 2 million tokens
+        ("quickstart", ("training.budget=null", "training.max_epochs=5"), False),
         ("imdb-mini-cpu", (), False),
     ],
 )
@@ -40,6 +43,22 @@ def test_a_short_training_in_fp32_on_a_cpu_is_not_compiled(
     recipe: str, overrides: tuple[str, ...], expected: bool
 ) -> None:
     assert is_uncompiled(recipe, *overrides) == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (("max_epochs=2.5",), 1250),
+        (("max_epochs=0.0001",), 1),
+        (("max_epochs=2.5", "max_tokens=1000"), 1000),
+        (("max_epochs=2.5", "max_tokens=2000"), 1250),
+        (("max_tokens=2000",), 2000),
+        ((), None),
+    ],
+)
+def test_epochs_are_a_limit_in_tokens(limits: tuple[str, ...], expected: int | None) -> None:
+    training = load_recipe("quickstart", [f"training.{limit}" for limit in limits]).training
+    assert duration(training, tokens_per_epoch=500).max_tokens == expected
 
 
 def test_the_rows_of_the_largest_phase_count() -> None:

@@ -1,5 +1,6 @@
 """A tokenizer for other programs reads raw texts as bertpre reads them after cleaning."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import read_documents
-from bertpre.data.raw_text import for_clean_texts, for_raw_texts, reads_raw_texts
+from bertpre.data.raw_text import (
+    SLOW_STEPS,
+    for_clean_texts,
+    for_raw_texts,
+    normalizer_of,
+    reads_raw_texts,
+    with_normalizer,
+)
 from bertpre.data.tokenizer import learn_tokenizer, load_tokenizer, tokenizer_fingerprint
 from bertpre.files import save_tokenizer
 
@@ -51,6 +59,21 @@ def test_bertpre_reads_it_as_the_tokenizer_that_it_was(tokenizer: PreTrainedToke
     assert others(RAW)["input_ids"] == raw(RAW)["input_ids"]
     assert others.model_input_names == tokenizer.model_input_names and others.model_max_length == 128
     assert others.special_tokens_map == tokenizer.special_tokens_map
+
+
+def test_a_tag_without_an_end_takes_no_time(tokenizer: PreTrainedTokenizerBase) -> None:
+    """The former pattern ended in a panic, which is no Exception."""
+    for start in ("<a x=", "<a ", "<br", "<a x=<"):
+        assert for_raw_texts(tokenizer)(f"good {start}{' ' * 100_000}so good")["input_ids"]
+
+
+def test_tokenizers_with_the_former_pattern_are_recognized(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    own = normalizer_of(tokenizer)
+    former = with_normalizer(copy.deepcopy(tokenizer), {"type": "Sequence", "normalizers": [*SLOW_STEPS, own]})
+    save_tokenizer(former, tmp_path, 128)
+    assert reads_raw_texts(tmp_path)
+    assert tokenizer_fingerprint(for_clean_texts(former)) == tokenizer_fingerprint(tokenizer)
+    assert for_raw_texts(tokenizer)(RAW)["input_ids"] == AutoTokenizer.from_pretrained(tmp_path)(RAW)["input_ids"]
 
 
 def test_another_kind_of_tokenizer_stays_as_it_is(tokenizer: PreTrainedTokenizerBase) -> None:

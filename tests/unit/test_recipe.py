@@ -73,6 +73,19 @@ def test_a_mistake_of_the_file_names_it_and_one_of_an_override_does_not(tmp_path
     assert budget.startswith(f"{tmp_path}/recipe.yaml: training.budget: 'soon' is not a duration")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "output_dir: &a [*a]\n",
+        "".join(f"k{n}: &k{n} [{', '.join(['x' if n == 0 else f'*k{n - 1}'] * 9)}]\n" for n in range(9)),
+    ],
+)
+def test_aliases_without_end_are_one_message(text: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(UserError, match="recipe.yaml: its aliases .* repeat each other without end"):
+        load_recipe(str(tmp_path / "recipe.yaml"))
+
+
 def test_a_key_without_a_near_match_lists_the_known_keys(tmp_path: Path) -> None:
     assert "known keys: output_dir, seed, corpus" in mistake(tmp_path, MINIMAL, "zzzzqqq=1")
 
@@ -90,7 +103,7 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("training.budget=45", "training.budget"),
         ("training.budget=45min", "training.budget: '45min' is not a duration: write 90s, 45m, 1.5h or 2d"),
         ("training.budget=0m", "training.budget: '0m' is not a duration"),
-        ("training.max_steps=null", "training: give max_steps, max_tokens or a budget such as 45m"),
+        ("training.max_steps=null", "training: give max_steps, max_tokens, max_epochs or a budget such as 45m"),
         ("training.max_steps=many", "training.max_steps"),
         ("training.phases=[{share: 0.5}]", "training.phases: the shares must add up to 1"),
         ("training.phases=[]", "training.phases"),

@@ -258,6 +258,7 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
             (written / content).touch()
         assert [file.name for file in folder.iterdir()] == [content] and not partial.exists()
     (tmp_path / "link").symlink_to(folder)
+    (folder / "config.json").touch()
     with replaced_folder(tmp_path / "link") as written:  # on another disk
         written.mkdir()
         (written / "new").touch()
@@ -266,6 +267,25 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
         written.mkdir()
         1 / 0  # noqa: B018
     assert [file.name for file in folder.iterdir()] == ["new"] and not partial.exists()
+
+
+def test_a_link_to_other_files_is_not_replaced(tmp_path: Path) -> None:
+    """A run from somewhere else may hold one to any folder of the user."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "thesis.txt").touch()
+    (tmp_path / "model").symlink_to(tmp_path / "documents")
+    wrong = pytest.raises(UserError, match="model is a link to .*documents, whose files are not of a model")
+    with wrong, replaced_folder(tmp_path / "model"):
+        pass
+    assert (tmp_path / "documents" / "thesis.txt").exists()
+
+
+def test_a_replaced_file_is_still_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_text(file, "old")
+    file.chmod(0o600)
+    write_text(file, "new")
+    assert file.stat().st_mode & 0o777 == 0o600 and file.read_text() == "new"
 
 
 def test_a_folder_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

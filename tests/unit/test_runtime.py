@@ -31,6 +31,7 @@ from bertpre.runtime import (
     start_accelerator,
 )
 
+PACKAGE = Path(runtime.__file__).parent
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
@@ -161,6 +162,21 @@ def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypat
     assert clean and not clean.endswith("+")
     (tmp_path / "file").write_text("two")
     assert runtime.commit() == f"{clean}+"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["/usr/bin/bertpre", "run", "quickstart"], "/usr/bin/bertpre run quickstart"),
+        ([f"{PACKAGE}/__main__.py", "run"], f"{PACKAGE}/__main__.py run"),
+        (["train.py", "--password", "hunter2"], "train.py"),
+    ],
+)
+def test_the_arguments_of_other_programs_are_not_stored(
+    arguments: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert runtime.command() == expected
 
 
 @pytest.mark.parametrize("of_user", [None, False])
