@@ -108,7 +108,8 @@ def other_files(folder: Path) -> dict[Path, int]:
         folders[:] = [name for name in folders if name not in large]
         for file in (Path(place, name) for name in (*large, *files)):
             with suppress(FileNotFoundError):  # another process has removed it
-                if file.name != "recipe.yaml":
+                is_empty = file.name in large and not any(file.iterdir())
+                if file.name != "recipe.yaml" and not is_empty:
                     found[file] = file.stat().st_mtime_ns
     return found
 
