@@ -42,6 +42,7 @@ from bertpre.errors import ArgumentError, UserError
 from bertpre.files import save_tokenizer
 
 MOST_SHARDS = 4096  # a training keeps three files of each open and mapped; Linux allows 65,530 maps
+VALIDATION_TOKENS = 4_000_000  # in a shard: a training plans four of them to draw its validation examples
 LINES_COUNTED = 10_000_000  # of the sentences whose repetitions are counted, about
 Entry = dict[str, Any]  # of a shard, as in the store's manifest
 
@@ -188,7 +189,7 @@ class StoreBuilder:
             [entry for fact in facts for entry in fact["shards"] if entry["split"] == split] for split in SPLITS
         )
         self.refuse_too_small(parts, train, validation, choice.dropped)
-        groups = [*grouped(train), validation]
+        groups = [*groups_of(train, len(train) / MOST_SHARDS), *groups_of(validation, math.inf, VALIDATION_TOKENS)]
         entries = [
             group[0] if len(group) == 1 else join_shards(workspace.folder, f"{group[0]['name']}.joined", group)
             for group in groups
@@ -306,16 +307,15 @@ def what_cleaning_removed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def grouped(shards: list[Entry], most: int = MOST_SHARDS) -> list[list[Entry]]:
-    """Group neighbouring shards: into hardly more than `most` groups, each of one weight where that is possible.
+def groups_of(shards: list[Entry], size: float, tokens: float = math.inf) -> list[list[Entry]]:
+    """Group neighbouring shards: a group ends once it has `size` shards or so many tokens.
 
-    Each has two documents, since a random segment needs another document.
+    But each has two documents, since a random segment needs another document.
     """
-    size = math.ceil(len(shards) / most)
     groups: list[list[Entry]] = [[]]
     for shard in shards:
         group = groups[-1]
-        is_full = len(group) >= size or (group and group[-1]["repeats"] != shard["repeats"])
+        is_full = len(group) >= size or sum(each["tokens"] for each in group) >= tokens
         if is_full and num_documents(group) >= 2:
             groups.append([])
         groups[-1].append(shard)

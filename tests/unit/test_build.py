@@ -1,6 +1,7 @@
 """StoreBuilder driven directly: what becomes of each document, and what another attempt does again."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from bertpre.data import sample
 from bertpre.data.audit import audit_store
-from bertpre.data.build import StoreBuilder, grouped, repeated_share
+from bertpre.data.build import StoreBuilder, groups_of, repeated_share
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import TextSource
 from bertpre.data.corpus_tokenizer import TokenizerOptions
@@ -237,20 +238,20 @@ def test_the_audit_of_some_shards_estimates_the_number_of_pairs(tmp_path: Path) 
 
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=7))
 def test_joining_small_shards_loses_none(documents: list[int]) -> None:
-    shards = [{"name": str(number), "documents": count} for number, count in enumerate(documents)]
-    groups = grouped(shards)
+    shards = [{"name": str(number), "documents": count, "tokens": 9 * count} for number, count in enumerate(documents)]
+    groups = groups_of(shards, 1)
     assert [shard for group in groups for shard in group] == shards
     assert all(sum(shard["documents"] for shard in group) >= 2 for group in groups)
 
 
 def test_the_shards_of_a_large_corpus_are_few() -> None:
     """Each keeps three files open in every process of a training."""
-    shards = [{"name": str(number), "documents": 5, "repeats": 1 + (number >= 70)} for number in range(100)]
-    groups = grouped(shards, most=10)
+    shards = [{"name": str(number), "documents": 5, "tokens": 100} for number in range(100)]
+    groups = groups_of(shards, 10)
     assert [shard for group in groups for shard in group] == shards
     assert len(groups) == 10 and {len(group) for group in groups} == {10}
-    uneven = grouped(shards, most=16)
-    assert len(uneven) == 15 and all(len({shard["repeats"] for shard in group}) == 1 for group in uneven)
+    assert len(groups_of(shards, 6.25)) == 15
+    assert [len(group) for group in groups_of(shards[:50], math.inf, tokens=1950)] == [20, 20, 10]
 
 
 def test_the_share_of_repeated_lines_is_that_of_a_sample_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
