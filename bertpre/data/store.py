@@ -139,9 +139,12 @@ def count_tokens(shards: list[Shard], vocab_size: int) -> np.ndarray:
     return reduce(np.add, (np.bincount(shard.tokens, minlength=vocab_size) for shard in shards))
 
 
-def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None, *, verify: bool = True) -> list[Shard]:
+def open_shards(
+    folder: Path, split: str, tokenizer_hash: str | None = None, *, verify: bool = True, share: tuple[int, int] = (0, 1)
+) -> list[Shard]:
     """Memory-map the shards of one split after verifying their checksums; each is listed `repeats` times.
 
+    Of processes that divide the verification among them, `share` is the number of this one and how many they are.
     Raises UserError for a damaged file, or if the store was made with another tokenizer than `tokenizer_hash`.
     """
     manifest = read_store_manifest(folder)
@@ -152,9 +155,9 @@ def open_shards(folder: Path, split: str, tokenizer_hash: str | None = None, *, 
     entries = [entry for entry in manifest["shards"] if entry["split"] == split]
     allow_open_files(len(PARTS) * len(entries))
     shards = []
-    for entry in entries:
+    for number, entry in enumerate(entries):
         files = {part: folder / f"{entry['name']}.{part}.npy" for part in PARTS}
-        for part, file in files.items() if verify else ():
+        for part, file in files.items() if verify and number % share[1] == share[0] else ():
             if not file.exists() or file_checksum(file) != entry["sha256"][part]:
                 raise UserError(f"{file} is missing or damaged; move {folder} away and run `bertpre prepare` again")
         shard = replace(load_shard(folder, entry["name"]), copies=entry.get("copies", ()))

@@ -1,5 +1,6 @@
 """The batches of pretraining: store -> pairs -> masked micro-batches of this process."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,12 +18,13 @@ from bertpre.data.audit import audit_frequencies
 from bertpre.data.masking import MaskingCollator
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.sampler import Example, PairDataset, Position, in_batches
-from bertpre.data.store import Shard, open_shards, read_token_counts
+from bertpre.data.store import SPLITS, Shard, open_shards, read_token_counts
 from bertpre.data.tokenizer import tokenizer_fingerprint
 from bertpre.errors import UserError
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Phase, Recipe
 from bertpre.runtime import choose_dtype
+from bertpre.training.agreement import every_process, on_every_process
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.intervals import wilson_interval
 from bertpre.training.metrics import Batch
@@ -98,9 +100,11 @@ class PretrainingData:
         self, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", folder: Path, accelerator: Accelerator
     ) -> None:
         training, self.tokenizer, self.accelerator = recipe.training, tokenizer, accelerator
-        tokenizer_hash = tokenizer_fingerprint(tokenizer)
-        self.validation_shards = open_shards(folder, "validation", tokenizer_hash)
-        shards = open_shards(folder, "train", tokenizer_hash)
+        open_split = partial(open_shards, folder, tokenizer_hash=tokenizer_fingerprint(tokenizer))
+        together = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # as torchrun sets it: processes of this machine
+        share = (accelerator.local_process_index % together, together)
+        splits = on_every_process(lambda: [open_split(split, share=share) for split in SPLITS], every_process())
+        shards, self.validation_shards = splits
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         ends = accumulate(phase.share for phase in training.phases)
         self.phases = [

@@ -13,7 +13,7 @@ from bertpre.training.precision import LossScale
 from bertpre.training.sharding import gather_full
 
 MAX_IN_A_ROW = 5  # steps; a bad text spoils one or two, so more mean that the weights or the device are at fault
-MAX_LEFT_OUT = 5  # steps; more than a few mean that the training itself is unsound
+MAX_LEFT_OUT, RECENT = 5, 10_000  # steps; more than a few among recent ones mean that the training itself is unsound
 
 
 class NonFiniteGradient(Exception):
@@ -103,8 +103,8 @@ class GradientGuard:
         self.row = {step: row[step] for step in row if step not in self.left_out}
 
     def leave_out(self, steps: dict[int, list[str]]) -> bool:
-        """Do not even try some steps from here on; returns False where too many are left out already."""
-        if len(self.left_out) >= MAX_LEFT_OUT:
+        """Do not even try some steps from here on; returns False where too many before them are left out already."""
+        if sum(step > min(steps) - RECENT for step in self.left_out) >= MAX_LEFT_OUT:
             return False
         self.left_out |= steps
         return True

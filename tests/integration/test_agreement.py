@@ -245,6 +245,19 @@ def test_processes_that_were_started_differently_are_one_message(
     assert f"the processes were started with different values of {named}" in said[0]
 
 
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_processes_that_divide_the_checksums_end_together(split: str, tiny_modern_run: Path, tmp_path: Path) -> None:
+    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+    file = next((target / "data").glob(f"*.{split}*.tokens.npy"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    program = f"from bertpre.cli import launched\n{FIRST_SPEAKS}\nlaunched('pretrain')"
+    arguments = (tiny_modern_run / "recipe.yaml", f"output_dir={target}")
+    said = errors(run_forked(program, *arguments, ranks=2))
+    assert len(said) == 1 and f"{file.name} is missing or damaged" in said[0]
+
+
 @pytest.mark.parametrize("stage", ["pretrain", "finetune"])
 def test_processors_that_multiply_other_types_are_one_message(
     stage: str, tiny_modern_run: Path, tmp_path: Path

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertpre.errors import UserError
 from bertpre.training.checkpoint import SKIPPED, read_skipped, write_skipped
-from bertpre.training.gradient_guard import MAX_IN_A_ROW, GradientGuard, NonFiniteGradient
+from bertpre.training.gradient_guard import MAX_IN_A_ROW, MAX_LEFT_OUT, RECENT, GradientGuard, NonFiniteGradient
 from bertpre.training.precision import LossScale
 from bertpre.training.rehearsal import rehearse
 from bertpre.training.remedies import Remedies
@@ -181,6 +181,13 @@ def test_too_many_in_a_row_go_back_and_are_left_out(
     assert "back to step 6; these steps will be left out" in out
     assert trainer.progress.step == 12
     assert trainer.log.grad_norm > 0
+
+
+def test_steps_left_out_long_ago_do_not_count(tmp_path: Path) -> None:
+    guard = GradientGuard(1.0, LossScale(enabled=False))
+    few = {step: [] for step in range(100, 100 + MAX_LEFT_OUT)}
+    assert guard.leave_out(few) and not guard.leave_out({RECENT: []})
+    assert guard.leave_out({RECENT + 100 + MAX_LEFT_OUT: []}) and len(guard.left_out) == MAX_LEFT_OUT + 1
 
 
 def test_fewer_in_a_row_do_not_go_back(tmp_path: Path) -> None:

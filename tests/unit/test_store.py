@@ -127,6 +127,9 @@ def test_opening_the_store_finds_a_flipped_bit(part: str, tmp_path: Path) -> Non
     with pytest.raises(UserError, match=f"a.{part}.npy is missing or damaged"):
         open_shards(store, "train")
     assert open_shards(store, "validation")
+    with pytest.raises(UserError, match=f"a.{part}.npy is missing or damaged"):
+        open_shards(store, "train", share=(0, 2))
+    assert open_shards(store, "train", share=(1, 2))  # the other process has it
 
 
 def test_opening_the_store_finds_a_missing_file(tmp_path: Path) -> None:
