@@ -101,10 +101,11 @@ class PretrainingData:
     ) -> None:
         training, self.tokenizer, self.accelerator = recipe.training, tokenizer, accelerator
         open_split = partial(open_shards, folder, tokenizer_hash=tokenizer_fingerprint(tokenizer))
-        together = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # as torchrun sets it: processes of this machine
-        share = (accelerator.local_process_index % together, together)
-        splits = on_every_process(lambda: [open_split(split, share=share) for split in SPLITS], every_process())
-        shards, self.validation_shards = splits
+        group = every_process()
+        share = (0, 1) if group is None else share_of_machine()
+        shards, self.validation_shards = on_every_process(
+            lambda: [open_split(split, share=share) for split in SPLITS], group
+        )
         self.masked_lm_probs = (training.masked_lm_prob, training.masked_lm_prob_end or training.masked_lm_prob)
         ends = accumulate(phase.share for phase in training.phases)
         self.phases = [
@@ -186,6 +187,12 @@ class PretrainingData:
         phase = replace(phase, sorts=phase.sorts and self.held_out.has_padding)
         for batch in phase.micro_batches(mine):
             yield to_device(batch, self.accelerator.device)
+
+
+def share_of_machine() -> tuple[int, int]:
+    """The number of this process among those of its machine, and how many they are, as torchrun says."""
+    together = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return int(os.environ.get("LOCAL_RANK", "0")) % together, together
 
 
 def build_phase(
