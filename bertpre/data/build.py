@@ -22,12 +22,12 @@ from bertpre.data.corpus_tokenizer import (
     tokenizer_notes,
 )
 from bertpre.data.duplicates import first_of_duplicates
+from bertpre.data.groups import cut_into_parts
 from bertpre.data.parts import (
     PART_CHARACTERS,
     CleanOptions,
     EncodeOptions,
     clean_part,
-    cut_into_parts,
     encode_part,
     is_encoded,
     validation_draws,

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from bertpre.data.cleaning import is_unspaced
+from bertpre.data.groups import by_characters
 from bertpre.data.randomness import scramble
 
 SHINGLE_WORDS, SHINGLE_CHARACTERS = 5, 10
@@ -50,16 +51,6 @@ def hash_bands(signatures: np.ndarray) -> np.ndarray:
     for number in range(words.shape[2]):
         hashes = scramble(hashes + words[:, :, number])
     return hashes
-
-
-def by_characters(texts: list[str], characters: int) -> Iterator[list[str]]:
-    """Runs of consecutive texts, each ended by the text that brings it to so many characters."""
-    start = length = 0
-    for stop, text in enumerate(texts, start=1):
-        length += len(text)
-        if length >= characters or stop == len(texts):
-            yield texts[start:stop]
-            start, length = stop, 0
 
 
 def shingles(text: str) -> list[str]:

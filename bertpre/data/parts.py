@@ -7,7 +7,6 @@ import hashlib
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
@@ -51,25 +50,6 @@ class EncodeOptions:
     tokenizer_hash: str
     validation_fraction: float
     seed: int
-
-
-def cut_into_parts(texts: Iterable[str], characters: int = PART_CHARACTERS) -> Iterator[list[str]]:
-    """Group consecutive texts into parts of at least this size; a remainder below half of it joins the last part."""
-    complete: list[str] = []
-    growing: list[str] = []
-    size = 0
-    for text in texts:
-        growing.append(text)
-        size += len(text)
-        if size >= characters:
-            if complete:
-                yield complete
-            complete, growing, size = growing, [], 0
-    if size >= characters // 2 and complete:
-        yield complete
-        complete = []
-    if complete or growing:
-        yield complete + growing
 
 
 def clean_part(part: Part, texts: list[str], options: CleanOptions) -> None:

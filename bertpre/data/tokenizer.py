@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertpre.data.groups import by_characters
 from bertpre.data.raw_text import for_clean_texts
 from bertpre.data.vocabulary import VOCABULARY_MULTIPLE, usable
 from bertpre.errors import UserError, first_line, refuse_outside, strings_in
@@ -28,7 +29,7 @@ UNUSED = re.compile(r"\[unused\d+\]")
 COVERAGE = 0.9999  # of the text's characters are tokens; a word with one of the others becomes [UNK]
 LEAST_ALPHABET = 1000  # characters that are tokens even where fewer reach the coverage
 STOCK_WORD = 100  # characters; BertTokenizer makes a longer word [UNK]
-COUNTED_AT_ONCE = 1 << 24  # characters
+COUNTED_AT_ONCE = 1 << 20  # characters: counting takes 13 bytes of memory for one
 LONGEST_WORD = 500  # the same for a text with long words; not more, because the time per word is quadratic
 # Longer words are [UNK] anyway; learned, they take quadratic time and much of the vocabulary. Han and kana stay.
 TOO_LONG = re.compile(rf"[^\W_\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]{{{LONGEST_WORD + 1},}}")
@@ -170,19 +171,6 @@ def learn_tokenizer(
     return stock_tokenizer(vocabulary, LONGEST_WORD if found.has_long_words else STOCK_WORD, options)
 
 
-def in_batches(texts: Iterator[str]) -> Iterator[list[str]]:
-    """Texts in their order, 1,000 at once, or fewer long ones: counting takes 13 bytes of memory a character."""
-    batch, length = list[str](), 0
-    for text in texts:
-        batch.append(text)
-        length += len(text)
-        if len(batch) == 1000 or length >= COUNTED_AT_ONCE:
-            yield batch
-            batch, length = [], 0
-    if batch:
-        yield batch
-
-
 def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts:
     """Write every n-th text to a file, and count the characters of all.
 
@@ -193,7 +181,7 @@ def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer()])
     counts, in_long_words, seen = np.zeros(sys.maxunicode + 1, dtype=np.int64), 0, 0
     with file.open("w", encoding="utf-8", errors="ignore") as stream:
-        for batch in in_batches(texts):
+        for batch in by_characters(texts, COUNTED_AT_ONCE):
             stream.writelines(TOO_LONG.sub(" ", text) + "\n" for text in batch[-seen % every :: every])
             seen += len(batch)
             joined = "\n".join(["", *batch, ""])

@@ -222,10 +222,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "site/index.html").is_file()
 
 
-def test_the_layout_shows_every_folder() -> None:
+def test_the_layout_shows_every_folder_and_the_modules_of_the_large_ones() -> None:
     tree = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("    bertpre/\n")[2]
     shown = re.findall(r"^      (\w+)/", tree, re.MULTILINE)
     assert sorted(shown) == sorted(folder.parent.name for folder in (ROOT / "bertpre").glob("*/__init__.py"))
+    for folder in ("data", "finetuning", "training"):
+        modules = [file.name for file in (ROOT / "bertpre" / folder).glob("[a-z]*.py")]
+        assert not [name for name in modules if name not in tree.partition("\n\n")[0]], folder
 
 
 def test_the_batches_of_the_data_page_fit_a_stock_model(workplace: Path) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bertpre.data.cleaning import clean_text
 from bertpre.data.duplicates import text_digests
 from bertpre.data.formats import WIKI, read_articles, recognize
-from bertpre.data.parts import CleanOptions, EncodedDocuments, clean_part, cut_into_parts
+from bertpre.data.groups import cut_into_parts
+from bertpre.data.parts import CleanOptions, EncodedDocuments, clean_part
 from bertpre.data.store import load_shard, write_shard
 from bertpre.data.tables import TextFiles
 from bertpre.data.workspace import Part
