@@ -31,6 +31,11 @@ def test_parts_hold_every_text_once_and_in_order(texts: list[str], characters: i
     assert all(parts)
 
 
+def test_a_remainder_of_half_the_size_is_a_part_and_a_smaller_one_is_not() -> None:
+    assert list(cut_into_parts(["aaaa", "bb"], 4)) == [["aaaa"], ["bb"]]
+    assert list(cut_into_parts(["aaaa", "b"], 4)) == [["aaaa", "b"]]
+
+
 lines = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12).filter(
     lambda line: line.strip() != "</doc>"
 )

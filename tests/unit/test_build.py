@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import BertTokenizer
 
 from bertpre.data import sample
 from bertpre.data.audit import audit_store
@@ -20,9 +21,11 @@ from bertpre.data.build import StoreBuilder, groups_of, repeated_share
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import TextSource
 from bertpre.data.corpus_tokenizer import TokenizerOptions
+from bertpre.data.parts import CleanOptions, EncodeOptions, clean_part, encode_part, is_encoded
 from bertpre.data.sentences import split_sentences
 from bertpre.data.store import open_shards, read_store_manifest, read_token_counts
-from bertpre.data.tokenizer import load_tokenizer
+from bertpre.data.tokenizer import SPECIAL_TOKENS, load_tokenizer
+from bertpre.data.workspace import Part
 from bertpre.errors import ArgumentError, UserError
 from tests.helpers import tree_hash
 
@@ -78,14 +81,14 @@ def test_every_document_is_in_one_split_in_order(tmp_path: Path) -> None:
 
 def test_duplicates_of_earlier_sources_and_of_all_held_out_texts_are_dropped(tmp_path: Path) -> None:
     first = replace(write_texts(tmp_path / "a.jsonl", TEXTS), limit=100)
-    second = write_texts(tmp_path / "b.jsonl", [*TEXTS[90:], "A text that is only here.", "short"])
+    second = write_texts(tmp_path / "b.jsonl", [*TEXTS[90:], "A text that is only here.", "Ten, long.", "Nine long"])
     write_texts(tmp_path / "test.jsonl", ["elsewhere"] * 110 + TEXTS[:7])
     held_out = first.beside(str(tmp_path / "test.jsonl"), "held_out")  # the limit of the source does not apply to it
     run = builder(tmp_path / "run", [first, second], held_out=held_out, min_characters=10)
     run.build()
     assert read_store_manifest(run.store)["dropped"] == {"held out": 7, "duplicate": 10, "too short": 1}
     assert sorted(stored(run, "train") + stored(run, "validation")) == sorted(
-        encoded(run, [*TEXTS[7:], "A text that is only here."])
+        encoded(run, [*TEXTS[7:], "A text that is only here.", "Ten, long."])
     )
 
 
@@ -97,6 +100,8 @@ def test_validation_texts_are_validated_on_and_never_trained_on(tmp_path: Path) 
     run.build()
     assert stored(run, "validation") == encoded(run, [*TEXTS[90:115], "zyx " * 50])
     assert sorted(stored(run, "train")) == sorted(encoded(run, [*TEXTS[:90], "rare " * 50]) * 2)
+    counts = read_token_counts(run.store)
+    assert counts.tolist() == np.bincount(sum(stored(run, "train"), ()), minlength=len(counts)).tolist()
     assert read_store_manifest(run.store)["dropped"] == {"held out": 5, "duplicate": 10}
     vocabulary = load_tokenizer(run.folder / "tokenizer").get_vocab()
     assert "rare" in vocabulary
@@ -302,3 +307,56 @@ def test_what_a_user_should_know_about_the_tokenizer_is_in_the_manifest(tmp_path
     assert "vocab_size=128 leaves little room" in tight["tokenizer_notes"][0]
     with pytest.raises(ArgumentError, match=r"tokenizer.vocab_size: a .* of 64 is too small .* to at least \d+"):
         prepared("too small", two_scripts, vocab_size=64)
+
+
+def test_repeated_documents_of_shards_that_are_joined_stay_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertpre.data.build.MOST_SHARDS", 4)
+    run = builder(tmp_path / "run", [replace(write_texts(tmp_path / "a.jsonl", TEXTS), weight=2)])
+    run.build()
+    train = stored(run, "train")
+    assert len(open_shards(run.store, "train")) < 10
+    assert sorted(train) == sorted(list(set(train)) * 2)
+    assert len(train) // 2 + len(stored(run, "validation")) == len(TEXTS)
+
+
+def test_ids_of_a_large_vocabulary_are_stored_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "tokenizer"
+    words = [f"w{number}" for number in range(70_000)]
+    BertTokenizer(vocab={word: i for i, word in enumerate([*SPECIAL_TOKENS, *words])}).save_pretrained(folder)
+    texts = [" ".join(words[start::7000]) for start in range(20)]
+    options = replace(OPTIONS, path=str(folder))
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", texts)], tokenizer=options)
+    run.build()
+    ids = [tuple(5 + int(word[1:]) for word in text.split()) for text in texts]
+    assert sorted(stored(run, "train") + stored(run, "validation")) == sorted(ids)
+
+
+def test_a_document_without_a_token_is_counted(tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", [*TEXTS, "\u0301 \u0301"])])
+    run.build()
+    assert read_store_manifest(run.store)["dropped"] == {"no token": 1}
+
+
+def test_a_part_is_encoded_again_where_other_documents_of_it_are_kept(tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)])
+    run.build()
+    part = Part(tmp_path, 0)
+    clean_part(part, TEXTS[:4], CleanOptions())
+    options = EncodeOptions(str(tmp_path / "run/tokenizer"), "", 0.0, 0)
+    for keep in ([True] * 4, [True, True, False, True]):
+        part.save("keep", np.array(keep))
+        assert not is_encoded(part, options)
+        encode_part(part, options)
+        assert is_encoded(part, options)
+        assert part.facts("encode")["shards"][0]["documents"] == sum(keep)
+
+
+def test_the_validation_documents_are_in_shards_of_limited_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertpre.data.build.VALIDATION_TOKENS", 300)
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)], validation_fraction=0.4)
+    run.build()
+    assert len(open_shards(run.store, "validation")) > 2

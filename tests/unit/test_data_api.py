@@ -606,3 +606,20 @@ def test_examples_may_hold_lists(texts: list[str]) -> None:
     batch = DataCollatorForPretraining(tokenizer, max_length=32)([Example(first, second, 1, (0, 0))])  # type: ignore[arg-type]
     assert batch["next_sentence_label"].tolist() == [1]
     assert int(batch["attention_mask"].sum()) == len(first) + len(second) + 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocab_size": 448}, {"lowercase": False}, {"min_characters": 300}, {"near_duplicates": True},
+        {"validation_fraction": 0.3}, {"seed": 5},
+        {"held_out": ["A man came home, and nobody was there to greet him."]},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_each_argument_of_a_store_changes_it(change: dict[str, Any], texts: list[str], tmp_path: Path) -> None:
+    alike = " ".join(f"word{number}" for number in range(60))
+    own = [*texts, "A man came home, and nobody was there to greet him.", f"{alike} once", f"{alike} twice"]
+    default: dict[str, Any] = {"vocab_size": 512, "validation_fraction": 0.1}
+    one, other = (TokenStore.build(tmp_path / name, own, **default | new) for name, new in (("1", {}), ("2", change)))
+    assert [shard.tokens.tolist() for shard in one.shards()] != [shard.tokens.tolist() for shard in other.shards()]

@@ -53,3 +53,20 @@ def test_strata_that_differ_do_not_widen_the_interval() -> None:
     independent = wilson_interval(hits.sum() / 1000, 1000)
     assert np.ptp(clustered_interval(hits, sizes, strata)) == pytest.approx(np.ptp(independent), rel=0.1)
     assert np.ptp(clustered_interval(hits, sizes, 0 * strata)) > 1.5 * np.ptp(independent)
+
+
+def test_the_interval_of_clusters_equals_the_formulas() -> None:
+    hits, sizes, strata = np.array([9, 5, 8, 2, 6, 3]), np.array([10, 10, 10, 5, 8, 4]), np.array([0, 0, 0, 1, 1, 2])
+    residuals = hits - np.array([22 / 30] * 3 + [8 / 13] * 2 + [3 / 4]) * sizes
+    of_strata = [3 * residuals[:3].var(ddof=1), 2 * residuals[3:5].var(ddof=1)]
+    variance = sum(of_strata) / 47**2 * 6 / 5  # the last stratum has one cluster
+    share = 33 / 47
+    count = 47 / (variance / (share * (1 - share) / 47)) * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, 3)) ** 2
+    assert clustered_interval(hits, sizes, strata) == pytest.approx(wilson_interval(share, count))
+
+
+def test_clusters_more_alike_than_chance_do_not_narrow_the_interval() -> None:
+    hits, sizes = np.full(200, 9), np.full(200, 10)
+    low, high = clustered_interval(hits, sizes, np.zeros(200, dtype=int))
+    expected = wilson_interval(0.9, 2000)
+    assert low <= expected[0] and high >= expected[1]

@@ -109,10 +109,10 @@ def runs_of(places: np.ndarray) -> list[int]:
     return [len(run) for run in np.split(places, breaks)]
 
 
-def mask_long_rows(masking: str, count: int = 400) -> list[np.ndarray]:
+def mask_long_rows(masking: str, count: int = 400, epoch: int = 0) -> list[np.ndarray]:
     """The sorted targets of rows of 512 tokens at a probability of 1 in 20."""
     ids = np.random.default_rng(0).choice(WORDS, 509)
-    examples = [Example(ids[:250], ids[250:], 0, (0, index)) for index in range(count)]
+    examples = [Example(ids[:250], ids[250:], 0, (epoch, index)) for index in range(count)]
     batch = MaskingCollator(VOCABULARY, SPECIAL, WORDS, 512, 0.05, 0, masking)(examples)
     rows = zip(batch["masked_positions"].numpy(), batch["labels"].numpy(), strict=True)
     return [np.sort(places[labels != -100]) for places, labels in rows]
@@ -231,3 +231,28 @@ def test_a_causal_batch_asks_for_each_next_token_and_shows_the_ones_before() -> 
     assert batch["attention_mask"].shape == (1, 1, MAX_LENGTH, MAX_LENGTH)
     assert all(int(row.sum()) == place + 1 and row[place] for place, row in enumerate(batch["attention_mask"][0, 0]))
     assert tokens_in(batch) == 64 + 5
+
+
+def test_another_epoch_shows_other_targets_as_mask() -> None:
+    shown = []
+    for epoch in (0, 1):
+        batch = collate(rows(ROWS, epoch), probability=0.3)
+        is_mask = batch["input_ids"].gather(1, batch["masked_positions"]) == SPECIAL["[MASK]"]
+        row, slot = torch.nonzero(batch["labels"] != -100, as_tuple=True)
+        places = zip(row.tolist(), batch["masked_positions"][row, slot].tolist(), strict=True)
+        shown.append(dict(zip(places, is_mask[row, slot].tolist(), strict=True)))
+    both = shown[0].keys() & shown[1].keys()
+    assert within(sum(shown[0][place] == shown[1][place] for place in both), len(both), 0.8**2 + 0.2**2)
+
+
+def test_another_epoch_has_other_spans() -> None:
+    ends = []
+    for epoch in (0, 1):
+        starts: dict[tuple[int, int], int] = {}
+        for number, row in enumerate(mask_long_rows("spans", 1000, epoch)):
+            breaks = np.flatnonzero(np.diff(row) != 1) + 1
+            starts |= {(number, int(run[0])): len(run) for run in np.split(row, breaks)}
+        ends.append(starts)
+    both = ends[0].keys() & ends[1].keys()
+    assert len(both) > 50
+    assert sum(ends[0][place] == ends[1][place] for place in both) < 0.4 * len(both)

@@ -16,7 +16,9 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData, cut_padding, filled_share
 from bertpre.pretraining.model import initial_model
+from bertpre.pretraining.objective import PretrainingObjective
 from bertpre.recipe import load_recipe
+from bertpre.training.intervals import wilson_interval
 from bertpre.training.micro_batches import rows_of_similar_length
 
 
@@ -224,3 +226,35 @@ def test_sorted_rows_have_the_loss_and_gradients_of_padded_ones(masking: str, ti
 )
 def test_a_cpu_takes_2048_slots_of_sorted_rows_at_a_time(share: int, length: int, rows: int) -> None:
     assert rows_of_similar_length(share, length) == rows
+
+
+def test_the_seed_decides_the_masks_too(tiny_run: Path) -> None:
+    one, other = (data_of(tiny_run, f"seed={seed}").phases[0] for seed in (1, 2))
+    examples, _ = one.dataset.take(Position(), 8)
+    batches = [phase.collator(examples) for phase in (one, one, other)]
+    assert torch.equal(batches[0]["masked_positions"], batches[1]["masked_positions"])
+    assert not torch.equal(batches[0]["masked_positions"], batches[2]["masked_positions"])
+
+
+def test_an_accuracy_of_pairs_is_judged_by_those_that_have_a_label(tiny_run: Path) -> None:
+    data = data_of(tiny_run, "training.eval_pairs=1000")
+    labels = [each.is_random_next for each in data.validation if each.is_random_next != IGNORE_INDEX]
+    assert 0 < len(labels) < len(data.validation)
+    judged = data.judge_pairs(0.6)
+    assert judged["nsp_pairs"] == len(labels)
+    assert judged["nsp_majority_share"] == max(labels.count(0), labels.count(1)) / len(labels) >= 0.5
+    assert judged["nsp_interval"] == wilson_interval(0.6, len(labels))
+
+
+def test_the_context_free_loss_is_that_of_the_mask_split(tiny_run: Path) -> None:
+    losses = [
+        data_of(tiny_run, f"training.mask_split={split}").frequencies["context_free_loss"]
+        for split in ([0.8, 0.1, 0.1], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0])
+    ]
+    assert losses[1] < losses[0] < losses[2]  # a word that is shown is known
+
+
+def test_means_are_over_masked_tokens_and_over_pairs() -> None:
+    sums = {"mlm_loss": 30.0, "mlm_accuracy": 5.0, "nsp_loss": 2.0, "nsp_accuracy": 3.0}
+    means = PretrainingObjective().means(sums, {"num_items_in_batch": 10, "num_pairs_in_batch": 4})
+    assert means == {"loss": 3.5, "mlm_loss": 3.0, "mlm_accuracy": 0.5, "nsp_loss": 0.5, "nsp_accuracy": 0.75}

@@ -16,6 +16,7 @@ from bertpre.data.tokenizer import (
     Alphabet,
     learn_tokenizer,
     load_tokenizer,
+    maskable_ids,
     most_unknown,
     strips_accents,
     tokenizer_fingerprint,
@@ -271,3 +272,18 @@ def test_a_saved_tokenizer_cuts_where_the_model_ends(own: int, tmp_path: Path) -
     learned = learn_tokenizer(iter(["a b"] * 3), 64, lowercase=True, max_length=own)
     save_tokenizer(learned, tmp_path, 48)
     assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == 48
+
+
+def test_the_fingerprint_tells_the_normalisation_and_the_order_of_the_vocabulary() -> None:
+    words = dict.fromkeys([*SPECIAL_TOKENS, "a", "b"])
+    vocab, other = ({word: i for i, word in enumerate(each)} for each in (words, [*SPECIAL_TOKENS, "b", "a"]))
+    prints = [
+        tokenizer_fingerprint(BertTokenizer(vocab=each, do_lower_case=lower))
+        for each, lower in ((vocab, True), (vocab, False), (other, True), (dict(vocab), True))
+    ]
+    assert len(set(prints)) == 3 and prints[3] == prints[0]
+
+
+def test_unused_and_special_tokens_are_never_masked_or_drawn() -> None:
+    vocab = {word: i for i, word in enumerate([*SPECIAL_TOKENS, "a", "[unused0]", "##b", "[unused12]"])}
+    assert maskable_ids(BertTokenizer(vocab=vocab)).tolist() == [5, 7]

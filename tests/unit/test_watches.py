@@ -44,6 +44,15 @@ def test_a_spike_is_reported_and_noise_is_not() -> None:
     assert watch(31, {"loss": 4.3}) is None
 
 
+def test_noise_of_a_calm_loss_is_not_a_spike_and_a_line_is_not_compared_with_itself() -> None:
+    watch = SpikeWatch()
+    assert [watch(number, {"loss": 4.0}) for number in range(10)] == [None] * 10
+    assert watch(10, {"loss": 4.4}) is None
+    assert "jumped from 4.000 to 4.600" in (watch(11, {"loss": 4.6}) or "")
+    new = SpikeWatch(lines=2)
+    assert [new(number, {"loss": loss}) for number, loss in enumerate((4.0, 9.0))] == [None, None]
+
+
 def test_another_objective_is_not_a_spike() -> None:
     watch = SpikeWatch()
     causal = [{"loss": 4.0, "clm_loss": 4.0}] * 12
