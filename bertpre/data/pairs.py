@@ -13,6 +13,8 @@ SHORTEST_ROW = 8  # the least max_length, as in the recipe
 IGNORE_INDEX = -100  # torch's and transformers' mark for a label that is not a target
 DRAWS = 8  # of a random segment; if none fits, the nearest in length, or any of another document, is taken
 REACH = 16  # places in the order of forms, for `balanced`
+OTHER_END = 1 << 40  # tokens: a form that ends in another way is farther away than any other length
+ROWS_TO_NEW_CUT = 128  # of packed rows
 
 
 def plan_examples(
@@ -135,11 +137,11 @@ def plan_whole_sentences(
     owner, is_alone = originals[owner], cuts == stops
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], labels])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
-    # What a random segment has in common with the true one: its length first, then how it ends. A short row would
+    # What a random segment has in common with the true one: how it ends first, then its length. A short row would
     # else reveal the label: a true segment B that is short ends its document.
     marks = np.zeros(len(sentences) - 1, dtype=bool) if has_end_mark is None else has_end_mark
     ends_document, is_random = np.isin(stops, documents), labels == 1
-    form = 4 * (true_next[:, 1] - true_next[:, 0]) + 2 * ends_document + marks[stops - 1]
+    form = true_next[:, 1] - true_next[:, 0] + OTHER_END * (2 * ends_document + marks[stops - 1])
     # The true next segments of other pairs. Where another document has none, sentences that are alone, then any.
     choices = ~is_alone & ~inside[cuts], ~inside[np.where(is_alone, begin, cuts)], np.ones(len(begin), dtype=bool)
     usable = next((each for each in choices if len(np.unique(owner[each])) > 1), choices[-1])
@@ -336,8 +338,10 @@ def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, g
     FULL-SENTENCES of Liu et al. 2019, section 4.2, but a sentence that does not fit is cut and continues in the next
     row, so every row is full: [CLS], tokens, a [SEP] after each document that ends before the row, and [SEP]. Segment B
     is empty and there is no label. The first row begins at a random token, so that every epoch cuts elsewhere. What
-    lies before it, and what fills no row after the last one, is left out: less than a row each. Of a shard with less
-    text than one row, a short row holds all there is. Arguments and result as in `plan_pairs`.
+    lies before it, and what fills no row after the last one, is left out: less than a row each. Two cuts that lie a
+    slot apart meet where a document ends with a row. So every 128th row begins again at a random token, one of the row
+    before it. Of a shard with less text than one row, a short row holds all there is. Arguments and result as in
+    `plan_pairs`.
     """
     capacity, begins = max_length - 2, sentences[documents].tolist()
     # The slot of each document's first token, if all tokens lay in one row with a [SEP] between documents.
@@ -352,7 +356,7 @@ def plan_packed(sentences: np.ndarray, documents: np.ndarray, max_length: int, g
         last = bisect_left(slots, row_end) - 1  # the last document with a token in the row
         stop = min(row_end - last, begins[last + 1])
         plan.append((at, stop, stop, stop, IGNORE_INDEX))
-        at = stop
+        at = stop if len(plan) % ROWS_TO_NEW_CUT else stop - int(generator.random() * (stop - at))
     return np.array(plan, dtype=np.int64).reshape(-1, 5)
 
 

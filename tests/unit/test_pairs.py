@@ -12,14 +12,18 @@ from bertpre.data import sample
 from bertpre.data.audit import audit_pairs
 from bertpre.data.cleaning import clean_text
 from bertpre.data.pairs import (
+    B_END,
+    B_START,
     IGNORE_INDEX,
     IS_RANDOM_NEXT,
+    OTHER_END,
     balanced,
     ends_with_mark,
     plan_examples,
     plan_packed,
     plan_pairs,
     plan_swaps,
+    plan_whole_sentences,
     random_choice,
     random_text,
     truncate_pairs,
@@ -123,6 +127,18 @@ def test_packed_sequences_are_cut_differently_by_every_generator() -> None:
     starts = {tuple(plan_packed(*offsets([[1] * 300]), 64, random.Random(seed))[:, 0].tolist()) for seed in range(20)}
     assert len(starts) > 10
     assert all(later - earlier == 62 for start in starts for earlier, later in pairwise(start[1:]))
+
+
+def test_the_cuts_of_packed_rows_do_not_meet_as_a_shard_goes_on() -> None:
+    generator = random.Random(0)
+    sentences, documents = offsets([[1 + generator.randrange(40)] for _ in range(20_000)])
+    plans = [plan_packed(sentences, documents, 64, random.Random(seed)) for seed in range(20)]
+    for place in sentences[-1] * np.array([0.1, 0.5, 0.9]):
+        assert len({int(planned[np.searchsorted(planned[:, 0], place), 0]) for planned in plans}) >= 9
+    for planned in plans:
+        begins, ends = planned[1:, 0], planned[:-1, 1]
+        assert (begins <= ends).all() and (begins > planned[:-1, 0]).all()  # no token is left out between rows
+        assert (begins < ends).mean() < 0.01
 
 
 def test_long_documents_fill_all_pairs_except_the_short_ones() -> None:
@@ -256,3 +272,25 @@ def test_an_end_mark_is_a_token_that_mostly_ends_sentences() -> None:
     sentences = [[8, 9, 1], [9, 1], [8, 8], [9, 9, 8, 2], [1, 2]]
     tokens, starts = np.concatenate(sentences), np.cumsum([0, *map(len, sentences)])
     assert ends_with_mark(tokens, starts).tolist() == [True, True, False, True, True]
+
+
+def test_a_random_segment_ends_as_the_true_one_before_it_has_its_length() -> None:
+    form = np.array([5, 9, 12]) + OTHER_END * np.array([1, 0, 1])
+    owner, wanted = np.array([0, 1, 2]), np.array([9, 8]) + OTHER_END * np.array([1, 0])
+    chosen = random_choice(form, owner, wanted, np.array([3, 3]), random.Random(0))
+    assert chosen.tolist() == [2, 1]  # not the one of nine tokens
+
+
+def test_random_segments_end_as_the_true_ones_where_another_document_has_such_an_end() -> None:
+    generator = random.Random(0)
+    lengths = [[generator.randrange(3, 40) for _ in range(generator.randrange(2, 9))] for _ in range(80)]
+    sentences, documents = offsets(lengths)
+    marks = np.array([generator.random() < 0.3 for _ in range(len(sentences) - 1)])
+    planned = plan_whole_sentences(sentences, documents, 100, generator, 0.1, 0.5, marks)
+    begins, ends = planned[:, B_START], planned[:, B_END]
+    last = np.searchsorted(sentences, ends) - 1
+    kinds = 2 * np.isin(ends, sentences[documents]) + marks[last]
+    is_random, is_true = planned[:, IS_RANDOM_NEXT] == 1, planned[:, IS_RANDOM_NEXT] == 0
+    shares = [np.bincount(kinds[each], minlength=4) / each.sum() for each in (is_random, is_true)]
+    assert begins.size > 100
+    assert np.abs(shares[0] - shares[1]).max() < 0.12
