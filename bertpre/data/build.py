@@ -43,7 +43,8 @@ from bertpre.files import save_tokenizer
 
 MOST_SHARDS = 4096  # a training keeps three files of each open and mapped; Linux allows 65,530 maps
 VALIDATION_TOKENS = 4_000_000  # in a shard: a training plans four of them to draw its validation examples
-LINES_COUNTED = 10_000_000  # of the sentences whose repetitions are counted, about
+LINES_COUNTED = 10_000_000  # of the rarer sentences whose repetitions are counted, about
+FREQUENT = 1e-4  # share of the sentences
 Entry = dict[str, Any]  # of a shard, as in the store's manifest
 
 
@@ -194,10 +195,7 @@ class StoreBuilder:
             group[0] if len(group) == 1 else join_shards(workspace.folder, f"{group[0]['name']}.joined", group)
             for group in groups
         ]
-        counts, lines = (
-            reduce(np.add, (part.load("counts") * part.facts("clean")["repeats"] for part in parts)),
-            np.concatenate([part.load("lines") for part in parts]),
-        )
+        counts = reduce(np.add, (part.load("counts") * part.facts("clean")["repeats"] for part in parts))
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         dropped = Counter(choice.dropped) + Counter({"no token": sum(fact["no_token"] for fact in facts)})
         texts, has_unknown = some_texts(parts), counts[tokenizer.unk_token_id] > NOTABLE_SHARE * counts.sum()
@@ -207,7 +205,7 @@ class StoreBuilder:
             "tokenizer_hash": choice.tokenizer_hash,
             "tokenizer_notes": tokenizer_notes(self.tokenizer, tokenizer, texts),
             "unknown_words": most_unknown(tokenizer, texts) if has_unknown else {},
-            "repeated_line_share": repeated_share(lines),
+            "repeated_line_share": repeated_share(lambda: (part.load("lines") for part in parts)),
             "dropped": dict(dropped),
         }
         totals |= what_cleaning_removed([part.facts("clean")["cleaning"] for part in parts])
@@ -283,13 +281,23 @@ def counted(texts: Iterator[str]) -> Iterator[str]:
         yield text
 
 
-def repeated_share(lines: np.ndarray) -> float:
-    """The share of lines, (N,), uint64 hashes of them, that are repetitions; of very many, an unbiased sample is read.
+def repeated_share(read: Callable[[], Iterator[np.ndarray]]) -> float:
+    """The share of lines that are repetitions; `read` gives their checksums, (N,), uint64, in several arrays.
 
-    All copies of a line are in the sample or none.
+    Of very many, the frequent ones are counted, and of the others an unbiased sample: all copies of a line or none.
     """
-    sampled = lines[lines % np.uint64(max(1, len(lines) // LINES_COUNTED)) == 0]
-    return 1 - len(np.unique(sampled)) / len(sampled) if len(sampled) else 0.0
+    total = sum(map(len, read()))
+    every = max(1, total // LINES_COUNTED)
+    values, counts = np.unique(np.concatenate([lines[::every] for lines in read()]), return_counts=True)
+    frequent = values[counts > max(1, FREQUENT * counts.sum())]
+    num_frequent, others = 0, []
+    for lines in read():
+        is_frequent = np.isin(lines, frequent)
+        num_frequent += int(is_frequent.sum())
+        others.append(lines[~is_frequent & (lines % np.uint64(every) == 0)])
+    sampled = np.concatenate(others)
+    share = 1 - len(np.unique(sampled)) / max(len(sampled), 1)
+    return (num_frequent - len(frequent) + share * (total - num_frequent)) / max(total, 1)
 
 
 def reasons(dropped: Mapping[str, int], of_them: str = "") -> str:

@@ -29,7 +29,6 @@ MIX_KEY = 0x4D49  # the same for the draw of documents by weight
 SPACES = " \n\t\r\xa0\u3000"  # white space that texts have
 EXAMPLE_CHARACTERS = 80  # of a text that cleaning removed most of
 CLEANING = 2  # raised where the cleaned texts or the facts of a part change, so that older parts are cleaned again
-LINE_SAMPLE = 16  # one sentence in 16, chosen by its checksum, is checked for repeats
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def encode_part(part: Part, options: EncodeOptions) -> None:
             lengths = sentence_lengths, document_lengths
             entry = write_shard(part.folder, f"{part.name}.{split}", split, tokens, *lengths)
             shards.append(entry | {"repeats": repeats[split]})
-    part.save("lines", sampled_lines(sentences))
+    part.save("lines", checksums(sentences))
     no_token = len(documents) - sum(shard["documents"] for shard in shards)
     part.finish("encode", encoding_origin(part, options), {"no_token": no_token, "shards": shards})
 
@@ -168,11 +167,7 @@ def load_encoder(folder: str, tokenizer_hash: str) -> Encoder:
     return Encoder.load(Path(folder))
 
 
-def sampled_lines(sentences: list[str]) -> np.ndarray:
-    """Checksums of a sample of the sentences, (L,), uint64.
-
-    A sentence is always sampled or never, so the sample has the same share of repeats as the whole.
-    """
+def checksums(sentences: list[str]) -> np.ndarray:
+    """A checksum of each sentence, (S,), uint64."""
     sums = ((zlib.crc32(line), line) for line in (sentence.encode() for sentence in sentences))
-    sample = [first << 32 | zlib.crc32(line, first) for first, line in sums if first % LINE_SAMPLE == 0]
-    return np.array(sample, dtype=np.uint64)
+    return np.array([first << 32 | zlib.crc32(line, first) for first, line in sums], dtype=np.uint64)

@@ -262,10 +262,22 @@ def test_the_shards_of_a_large_corpus_are_few() -> None:
 def test_the_share_of_repeated_lines_is_that_of_a_sample_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = np.random.default_rng(0).integers(0, 1 << 63, 60_000, dtype=np.uint64)
     lines = np.concatenate([lines, lines[:30_000], lines[:10_000]])
-    assert repeated_share(lines) == 0.4
+    assert repeated_share(lambda: iter([lines])) == 0.4
     monkeypatch.setattr("bertpre.data.build.LINES_COUNTED", 10_000)
-    assert repeated_share(lines) == pytest.approx(0.4, abs=0.02)
-    assert repeated_share(lines[:0]) == 0
+    assert repeated_share(lambda: iter([lines[:70_000], lines[70_000:]])) == pytest.approx(0.4, abs=0.02)
+    for signature in (12, 13):  # of one line that is half of all either none is in a sample of one in ten, or all
+        signed = np.concatenate([lines[:50_000], np.full(50_000, signature, dtype=np.uint64)])
+        assert repeated_share(lambda signed=signed: iter(np.array_split(signed, 3))) == pytest.approx(0.5, abs=0.01)
+    assert repeated_share(lambda: iter([lines[:0]])) == 0
+
+
+@pytest.mark.parametrize("line", ["Sent from my iPhone.", "Visit us again soon.", "All rights reserved."])
+def test_one_line_in_every_document_counts_as_repeated(line: str, tmp_path: Path) -> None:
+    run = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", [f"{text}\n{line}" for text in TEXTS])])
+    run.build()
+    sentences = [each for text in TEXTS for each in split_sentences(clean_text(f"{text}\n{line}"))]
+    expected = 1 - len(set(sentences)) / len(sentences)
+    assert read_store_manifest(run.store)["repeated_line_share"] == pytest.approx(expected)
 
 
 def test_what_cleaning_removed_is_in_the_manifest(tmp_path: Path) -> None:
