@@ -245,5 +245,6 @@ def store_builder(recipe: Recipe, folder: Path, part_characters: int) -> StoreBu
         workers=recipe.prepare.workers,
         engine=recipe.prepare.engine,
         part_characters=part_characters,
-        settings=flatten(recipe.model_dump(mode="json", include={"seed", "corpus", "tokenizer"})),
+        settings=flatten(recipe.model_dump(mode="json", include={"seed", "corpus", "tokenizer"}))
+        | corpus_size(recipe, folder),
     )

@@ -1,5 +1,6 @@
 """The audit of a store: what a user should know about the data before paying for a training on it."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -214,7 +215,7 @@ def warnings(metrics: dict[str, Any]) -> Iterator[str]:
             f"{metrics['unknown_share']:.1%} of the tokens are unknown, in a sample most often {often}; raise "
             "tokenizer.character_coverage, or choose another tokenizer.path if one was given"
         )
-        if max(map(len, words), default=0) > STOCK_WORD:
+        if max((len(unicodedata.normalize("NFD", word)) for word in words), default=0) > STOCK_WORD:
             yield "very long words are unknown: put spaces between words"
     if mostly_removed := metrics.get("mostly_removed"):
         example = metrics["mostly_removed_example"]

@@ -228,7 +228,13 @@ class StoreBuilder:
         """Raise UserError where earlier jobs had other settings."""
         if (known := self.workspace.settings) is None:
             return
-        keys = sorted(known.keys() | self.settings.keys())
+        sizes = {key for key in ("corpus_files", "corpus_bytes") if known.get(key) and self.settings.get(key)}
+        if any(known[key] != self.settings[key] for key in sizes):  # not where a merge has no corpus at hand
+            raise UserError(
+                f"{self.workspace.folder}: the corpus has other files now than for the first jobs; remove that folder "
+                "to start over"
+            )
+        keys = sorted((known.keys() | self.settings.keys()) - {"corpus_files", "corpus_bytes"})
         if changed := [key for key in keys if known.get(key) != self.settings.get(key)]:
             raise UserError(
                 f"{self.workspace.folder}: the first jobs had another {', '.join(changed)}; give the old value, or "

@@ -44,6 +44,7 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
         yield
         return
     from datasets.exceptions import DatasetNotFoundError, DatasetsError
+    from yaml import YAMLError
 
     copy = LOCAL_COPY.format(place=path_key(key))
     try:
@@ -58,9 +59,14 @@ def failures_explained(path: str, name: str | None, split: str, key: str) -> Ite
             ) from None
         known = ", ".join(KNOWN_ENDINGS)
         raise UserError(f"{path_key(key)}: {path} contains no data file; known endings: {known}") from None
+    except YAMLError as error:
+        raise UserError(
+            f"{path_key(key)}: the README.md in {path} begins with metadata that are not valid YAML: "
+            f"{first_line(error)}; correct them, or remove the lines between the two ---"
+        ) from None
     except (DatasetsError, OSError, RuntimeError, StopIteration, TypeError, ValueError, *DAMAGED) as error:
         refuse_hub_answer(error, path, key)
-        if not Path(path).exists() and isinstance(error, OSError):
+        if not Path(path).exists() and not glob.has_magic(path) and isinstance(error, OSError):
             kind = type(error).__name__
             raise UserError(f"{path_key(key)}: the Hub dataset {path!r} cannot be reached ({kind}); {copy}") from None
         reason = "it is empty" if isinstance(error, StopIteration) else first_line(error).removeprefix(f"{path}: ")

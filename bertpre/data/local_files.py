@@ -5,9 +5,10 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from functools import cache
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,7 @@ def files_of_no_split(folder: Path) -> list[str]:
             return []
         files += map(Path(place).relative_to(folder).joinpath, names)
     files = list(filter(is_data, files))
+    files = [file.relative_to(folder) for file in outside_runs([folder / file for file in files], folder)]
     endings = set(map(ending, files))
     if len(endings) != 1 or not endings <= set(KNOWN_ENDINGS) or any(makes_split(file.as_posix()) for file in files):
         return []
@@ -167,7 +169,7 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     if lists_files(folder / "README.md"):
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
-    places = sorted(place for place in folder.rglob("*") if is_data(place.relative_to(folder)))
+    places = [each for each in outside_runs(sorted(folder.rglob("*")), folder) if is_data(each.relative_to(folder))]
     if links := [place for place in places if place.is_symlink() and place.is_dir()]:
         raise UserError(
             f"{path_key(key)}: {links[0]} is a link to a folder, which is not followed; give a pattern, which follows "
@@ -211,6 +213,18 @@ def local_files(path: str) -> list[Path]:
     return sorted({file for file in found + inside if file.is_file()})
 
 
+def outside_runs(files: Iterable[Path], root: Path) -> list[Path]:
+    """The files that lie in no run directory below `root`: a vocabulary and logs are no corpus."""
+
+    @cache
+    def is_in_run(place: Path) -> bool:
+        if place in (root, place.parent):
+            return False
+        return ((place / "recipe.yaml").is_file() and (place / "tokenizer").is_dir()) or is_in_run(place.parent)
+
+    return [file for file in files if not is_in_run(file.parent)]
+
+
 def refuse_files_elsewhere(folder: Path, found: Mapping[str, Sequence[str]], key: str) -> None:
     """Raise UserError where a README.md names files outside its folder: whoever wrote it would choose what is read."""
     inside = os.path.abspath(folder.resolve()) + os.sep
@@ -239,7 +253,11 @@ def files_of_pattern(path: str, key: str) -> list[str]:
     """The files that match a pattern with `*`, `?`, `[]` or `**`, sorted; none if the path is not a pattern."""
     if not glob.has_magic(path) or Path(path).exists():
         return []
-    files = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())
+    matching = [Path(file) for file in sorted(glob.glob(path, recursive=True)) if Path(file).is_file()]
+    before_pattern = takewhile(lambda part: not glob.has_magic(part), Path(path).parts)
+    files = list(map(str, outside_runs(matching, Path(*before_pattern))))
+    if left_out := len(matching) - len(files):
+        log_once(f"{key}: {left_out:,} files of run directories match {path!r} and are not read")
     if not files:
         raise UserError(f"{path_key(key)}: the pattern {path!r} matches no file")
     return files

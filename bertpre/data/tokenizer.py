@@ -29,6 +29,7 @@ UNUSED = re.compile(r"\[unused\d+\]")
 COVERAGE = 0.9999  # of the text's characters are tokens; a word with one of the others becomes [UNK]
 LEAST_ALPHABET = 1000  # characters that are tokens even where fewer reach the coverage
 STOCK_WORD = 100  # characters; BertTokenizer makes a longer word [UNK]
+FIRST_HANGUL, LAST_HANGUL = 0xAC00, 0xD7A3  # syllables
 COUNTED_AT_ONCE = 1 << 20  # characters: counting takes 13 bytes of memory for one
 LONGEST_WORD = 500  # the same for a text with long words; not more, because the time per word is quadratic
 # Longer words are [UNK] anyway; learned, they take quadratic time and much of the vocabulary. Han and kana stay.
@@ -174,7 +175,8 @@ def learn_tokenizer(
 def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts:
     """Write every n-th text to a file, and count the characters of all.
 
-    Halves of surrogate pairs are not written, nor words above LONGEST_WORD, such as a sequence of DNA.
+    Halves of surrogate pairs are not written, nor words above LONGEST_WORD, such as a sequence of DNA. A syllable of
+    Hangul counts as its two or three letters where it is in a long word: a tokenizer that strips accents divides it.
     """
     from tokenizers import pre_tokenizers
 
@@ -188,6 +190,9 @@ def write_texts(texts: Iterator[str], file: Path, every: int) -> CharacterCounts
             codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
             found = np.bincount(codes)
             counts[: len(found)] += found
+            if ((codes >= FIRST_HANGUL) & (codes <= LAST_HANGUL)).any():
+                joined = unicodedata.normalize("NFD", joined)
+                codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
             breaks = np.flatnonzero(codes <= ord(" "))
             starts = np.flatnonzero(np.diff(breaks) > STOCK_WORD + 1)
             runs = (joined[breaks[start] : breaks[start + 1]] for start in starts)

@@ -178,6 +178,16 @@ def test_jobs_with_other_settings_are_refused(tmp_path: Path) -> None:
                 step()
 
 
+def test_jobs_that_find_another_corpus_are_refused(tmp_path: Path) -> None:
+    size = {"corpus_files": 1, "corpus_bytes": 100}
+    first = builder(tmp_path / "run", [write_texts(tmp_path / "a.jsonl", TEXTS)], settings=size)
+    first.run_share(0, 2)
+    with pytest.raises(UserError, match="the corpus has other files now than for the first jobs"):
+        replace(first, settings=size | {"corpus_bytes": 101}).run_share(1, 2)
+    first.run_share(1, 2)
+    assert not replace(first, settings={}).merge()  # on a machine without the corpus
+
+
 def test_another_attempt_decides_again_if_the_options_changed(tmp_path: Path) -> None:
     near = [f"{text} The end, said somebody." for text in TEXTS[:30]]
     source = write_texts(tmp_path / "a.jsonl", TEXTS + near)

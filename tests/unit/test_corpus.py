@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import lzma
+import os
 import random
 import textwrap
 import warnings
@@ -273,6 +274,40 @@ def test_a_pattern_gives_its_files_in_order(tmp_path: Path) -> None:
         write(tmp_path / f"{number:02d}" / "part.jsonl", pd.DataFrame({"text": [f"text {number}"]}))
     read = read_documents(str(tmp_path / "**" / "*.jsonl"))
     assert list(read) == ["text 1", "text 2", "text 10"]
+
+
+def test_files_of_run_directories_are_no_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs/x/tokenizer").mkdir(parents=True)
+    (tmp_path / "a.txt").write_text("a text")
+    for name in ("tokenizer/vocab.txt", "recipe.yaml", "notes.txt"):
+        (tmp_path / "runs/x" / name).write_text("[PAD]")
+    monkeypatch.chdir(tmp_path)
+    for path in ("**/*.txt", str(tmp_path / "**/*.txt"), "./**/*.txt"):
+        assert list(read_documents(path)) == ["a text"]
+    assert list(read_documents("runs/x/*.txt")) == ["[PAD]"]  # asked for
+    (tmp_path / "runs/x/recipe.yaml").unlink()
+    assert list(read_documents("**/*.txt")) == ["a text", "[PAD]", "[PAD]"]
+
+
+def test_a_folder_with_a_run_directory_is_read_without_it(tmp_path: Path) -> None:
+    (tmp_path / "run/tokenizer").mkdir(parents=True)
+    (tmp_path / "a.txt").write_text("a text")
+    (tmp_path / "run/tokenizer/vocab.txt").write_text("[PAD]")
+    (tmp_path / "run/recipe.yaml").write_text("")
+    assert list(read_documents(str(tmp_path))) == ["a text"]
+
+
+def test_a_readme_with_metadata_that_are_not_yaml_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a text")
+    (tmp_path / "README.md").write_text("---\ntitle: Notes: part 1\n---\n")
+    assert "README.md" in mistake(tmp_path) and "not valid YAML" in mistake(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_of_a_pattern_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a text")
+    (tmp_path / "a.txt").chmod(0)
+    assert "a.txt" in mistake(tmp_path / "*.txt")
 
 
 def test_a_pattern_must_match_files_of_one_kind(tmp_path: Path) -> None:

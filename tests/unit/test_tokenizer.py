@@ -214,6 +214,13 @@ def test_long_words_are_read_by_the_saved_tokenizer_and_endless_ones_are_not(tmp
     assert type(short).__name__ == "BertTokenizer"
 
 
+def test_words_of_hangul_are_as_long_as_their_letters() -> None:
+    word = "".join(chr(0xAC00 + 28 * 21 * (n % 19) + 28 * (n % 21) + n % 28) for n in range(50))
+    learned = learn_tokenizer(iter([f"{word} {word[::-1]}"] * 20), 512, lowercase=True, max_length=64)
+    assert learned.unk_token_id not in learned.encode(word)
+    assert type(learned).__name__ != "BertTokenizer"  # which reads words up to 100
+
+
 def test_nothing_is_learned_from_words_that_no_tokenizer_reads(tokenizer: PreTrainedTokenizerBase) -> None:
     bases = "".join(random.Random(0).choices("acgt", k=20_000))
     with_dna = learn_tokenizer(iter([*texts(), bases]), vocab_size=500, lowercase=True, max_length=64)
