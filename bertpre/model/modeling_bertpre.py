@@ -258,13 +258,13 @@ class BertPreForPreTrainingOutput(ModelOutput):
     """
 
     loss: Tensor | None = None
-    mlm_loss: Tensor | None = None
-    nsp_loss: Tensor | None = None
     prediction_logits: Tensor | None = None
-    num_right: Tensor | None = None
     seq_relationship_logits: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
+    mlm_loss: Tensor | None = None  # what stock BERT lacks comes last: its users take outputs by position too
+    nsp_loss: Tensor | None = None
+    num_right: Tensor | None = None
 
 
 class BertPreForPreTraining(BertPrePreTrainedModel):

@@ -56,6 +56,16 @@ def test_pretraining_matches_stock(padded: bool, attention: str) -> None:
     assert not stock_gradients
 
 
+@pytest.mark.parametrize("asked", [{}, {"output_hidden_states": True, "output_attentions": True}])
+def test_outputs_of_pretraining_have_the_positions_of_stock(asked: dict[str, bool]) -> None:
+    stock = randomize(BertForPreTraining(BertConfig(**SIZES, attn_implementation="eager")))
+    batch = inputs(padded=False) | asked
+    for labels in ({}, {"labels": batch["input_ids"], "next_sentence_label": torch.tensor([0, 1, 1])}):
+        expected = stock(**batch, **labels, return_dict=False)
+        outputs = from_stock(stock)(**batch, **labels, return_dict=False)
+        torch.testing.assert_close(outputs[: len(expected)], expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("stock_class", [BertForPreTraining, BertForSequenceClassification])
 def test_stock_becomes_ours(stock_class: type[PreTrainedModel]) -> None:
     stock = randomize(stock_class(BertConfig(**SIZES, hidden_act="relu", layer_norm_eps=1e-3)))
