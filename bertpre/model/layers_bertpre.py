@@ -26,6 +26,7 @@ from .losses_bertpre import Count, vocabulary_loss
 from .rows_bertpre import attention_of_rows
 
 Rotation = tuple[Tensor, Tensor]
+WITHOUT_INTEREST = ("torch.", "transformers.", "accelerate.")  # modules whose hooks read no states: FSDP's, ...
 
 
 def at_positions(states: Tensor, positions: Tensor | None) -> Tensor:
@@ -34,9 +35,17 @@ def at_positions(states: Tensor, positions: Tensor | None) -> Tensor:
 
 
 def is_watched(module: nn.Module) -> bool:
-    """Whether a forward hook on it or inside it reads states; the hooks of FSDP and transformers itself do not."""
-    hooks = (hook for part in module.modules() for hook in part._forward_hooks.values())
-    return any(not str(getattr(hook, "__module__", "")).startswith(("torch.", "transformers.")) for hook in hooks)
+    """Whether a hook on it or inside it reads states or their gradients; those of WITHOUT_INTEREST do not."""
+    tables = (
+        table
+        for part in module.modules()
+        for table in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    )
+    return any(
+        not str(getattr(hook, "__module__", "")).startswith(WITHOUT_INTEREST)
+        for table in tables
+        for hook in table.values()
+    )
 
 
 # ---- attention, for both architectures -------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ class BertPreModel(BertPrePreTrainedModel):
         others_are_seen = (
             (pooler is not None and pooler.takes_mean)
             or any(kwargs.get(name, getattr(self.config, name, False)) for name in recorded)
-            or is_watched(self.encoder)
+            or is_watched(self)
         )
         # A mask of (B, 1, S, S) has a row for each query, and so do rows that the caller or flash attention has packed.
         has_row_per_query = (attention_mask is not None and attention_mask.ndim != 2) or "cu_seq_lens_q" in kwargs

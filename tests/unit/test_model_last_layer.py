@@ -1,9 +1,11 @@
 """The last layer computes what is read and nothing else, and nobody can tell by the results."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreForSequenceClassification
 from bertpre.model.flops import flops_per_token
@@ -58,14 +60,24 @@ def with_full_labels(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return full | {"labels": labels}
 
 
-def computed_positions(model: BertPreForPreTraining, inputs: dict[str, torch.Tensor], **more: object) -> list[int]:
-    """How many positions each layer's feed-forward network sees (a hook before it is none that reads states)."""
-    seen: list[int] = []
+def note_shapes(model: PreTrainedModel) -> list[torch.Size]:
+    """The shapes that each layer's feed-forward network is given from now on; hooks would see all positions."""
+    seen: list[torch.Size] = []
+
+    def noted(forward: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda states: seen.append(states.shape) or forward(states)
+
     for layer in model.bert.encoder.layer:
         part = layer.intermediate.dense if model.config.architecture == "bert" else layer.mlp
-        part.register_forward_pre_hook(lambda _, states: seen.append(states[0].shape[1]))
-    model(**inputs, **more)
+        part.forward = noted(part.forward)
     return seen
+
+
+def computed_positions(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> list[int]:
+    """How many positions each layer's feed-forward network sees."""
+    seen = note_shapes(model)
+    model(**inputs)
+    return [shape[1] for shape in seen]
 
 
 @cases
@@ -183,6 +195,43 @@ def test_a_hook_sees_all_states(architecture: str, pairs: bool) -> None:
         handle.remove()
         assert seen[0].shape == states.shape
     assert architecture == "modern" or torch.equal(seen[0], states)  # "modern" has a norm after the last layer
+
+
+KINDS_OF_HOOKS = ("forward", "forward_pre", "full_backward", "full_backward_pre")
+
+
+@cases
+@pytest.mark.parametrize("kind", KINDS_OF_HOOKS)
+def test_a_hook_of_any_kind_sees_all_positions(architecture: str, pairs: bool, kind: str) -> None:
+    model, inputs = build(architecture, pairs), batch(pairs)
+    last, seen = model.bert.encoder.layer[-1], list[torch.Size]()
+    module = last.output.dense if architecture == "bert" else last.mlp
+    register = getattr(module, f"register_{kind}_hook")
+    # Of what it is given after the module, the last is a forward hook's output, the first is another's input.
+    register(lambda _, *given: seen.append((given[-1] if kind == "forward" else given[0][0]).shape))
+    model(**inputs).loss.backward()
+    assert [shape[:2] for shape in seen] == [(BATCH, SEQUENCE)]
+
+
+@cases
+def test_a_hook_on_the_encoder_sees_its_last_states(architecture: str, pairs: bool) -> None:
+    model, inputs, seen = build(architecture, pairs), batch(pairs), []
+    model.bert.register_forward_hook(lambda _, __, output: seen.append(output.last_hidden_state.shape))
+    model(**inputs)
+    assert seen == [(BATCH, SEQUENCE, HIDDEN)]
+
+
+@pytest.mark.parametrize("library", ["torch.distributed.fsdp", "transformers.utils", "accelerate.hooks"])
+@pytest.mark.parametrize("kind", KINDS_OF_HOOKS)
+def test_hooks_of_the_libraries_that_train_read_no_states(library: str, kind: str) -> None:
+    model = build("bert", pairs=True)
+
+    def hook(*_: object) -> None: ...
+
+    hook.__module__ = library
+    for module in (model.bert, model.bert.encoder.layer[-1].output.dense):
+        getattr(module, f"register_{kind}_hook")(hook)
+    assert computed_positions(model, batch(pairs=True)) == [SEQUENCE, 1 + SLOTS]
 
 
 @cases

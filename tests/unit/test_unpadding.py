@@ -19,6 +19,7 @@ from bertpre.runtime import prepare_compiler
 from bertpre.training import unpadding
 from bertpre.training.unpadding import LEVELS, choose_unpadding, unpadded
 from tests.unit.test_gradient_guard import NoSynchronisation
+from tests.unit.test_model_last_layer import note_shapes
 
 SEQUENCE, SLOTS, VOCABULARY, HIDDEN, HEADS = 24, 4, 90, 24, 2
 LENGTHS = (24, 2, 5, 17, 9, 24, 11, 3)  # very different ones, full rows, and the shortest that there is
@@ -160,15 +161,13 @@ def test_embeddings_can_be_given(architecture: str) -> None:
     ("architecture", "pairs", "reads"), [("bert", True, 5), ("bert", False, 4), ("modern", False, 4)]
 )
 def test_the_last_layer_computes_what_is_read(architecture: str, pairs: bool, reads: int) -> None:
-    model, batch, seen = pretraining_model(architecture, pairs), unpadded(pretraining_batch(pairs)), []
-    for layer in model.bert.encoder.layer:
-        part = layer.intermediate.dense if architecture == "bert" else layer.mlp
-        part.register_forward_pre_hook(lambda _, states: seen.append(tuple(states[0].shape[:2])))
+    model, batch = pretraining_model(architecture, pairs), unpadded(pretraining_batch(pairs))
+    seen = note_shapes(model)
     model(**batch)
     rows, unused_rows = len(LENGTHS), len(batch["row_bounds"]) - 1 - len(LENGTHS)
     slots = len(batch["token_index"])
     assert slots < rows * SEQUENCE
-    assert seen == [(1, slots), (1, rows * reads + unused_rows)]
+    assert [shape[:2] for shape in seen] == [(1, slots), (1, rows * reads + unused_rows)]
 
 
 @both_architectures
