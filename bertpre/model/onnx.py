@@ -48,19 +48,25 @@ def write_onnx(model: PreTrainedModel, file: Path, inputs: dict[str, Tensor]) ->
             dynamo=True,
             verbose=False,
         )
-    remove_notes(file)
+    clean_graph(file)
 
 
-def remove_notes(file: Path) -> None:
-    """Remove the exporter's notes from a graph: they quote its code, with paths of this machine and its user's name."""
+def clean_graph(file: Path) -> None:
+    """Remove what a graph needs not: the exporter's notes, and the shapes that it inferred.
+
+    The notes quote its code, with paths of this machine and its user's name. Some of the shapes contradict those that
+    onnxruntime's quantization infers, which is then an error.
+    """
     import onnx
 
     model = onnx.load(file)
     functions = list(model.functions)
     nodes = [node for part in (model.graph, *functions) for node in part.node]
-    for part in (model, model.graph, *functions, *nodes, *model.graph.value_info):
+    for part in (model, model.graph, *functions, *nodes):
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
+    for part in (model.graph, *functions):
+        part.ClearField("value_info")
     onnx.save(model, file)
 
 
