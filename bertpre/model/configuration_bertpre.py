@@ -74,6 +74,8 @@ class BertPreConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
         """As in transformers; raises ValueError for a ModernBERT's, whose fields and weights have other names."""
+        if isinstance(options.get("truncation"), bool):  # `AutoTokenizer` passes its own options on to here
+            options = {name: value for name, value in options.items() if name != "truncation"}
         if config_dict.get("model_type") == "modernbert":
             raise ValueError("this is a stock modernbert model; load it with bertpre.model.load_model")
         return super().from_dict(config_dict, **options)

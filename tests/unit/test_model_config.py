@@ -47,6 +47,13 @@ def test_every_field_survives_saving(tmp_path: Path) -> None:
     assert BertPreConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
 
 
+def test_options_of_a_tokenizer_do_not_count_as_fields(tmp_path: Path) -> None:
+    BertPreConfig(truncation="head_tail").save_pretrained(tmp_path)
+    for asked in (True, False):  # AutoTokenizer passes its own on, which tell whether to cut texts
+        assert BertPreConfig.from_pretrained(tmp_path, truncation=asked).truncation == "head_tail"
+    assert BertPreConfig.from_pretrained(tmp_path, truncation="tail").truncation == "tail"
+
+
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import bertpre, bertpre.model, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
