@@ -50,8 +50,14 @@ def save_model(
     A BertPre model is saved as its stock class if that loses nothing, otherwise with the code of its classes; any other
     model as it is. `weights` replace the model's own where these are sharded. Without `longest` the tokenizer keeps its
     own limit, or has a BertPre model's if that is lower. Raises UserError if `longest` is below 1 or above what a
-    BertPre model reads, and if a model has fewer embeddings than the tokenizer has entries.
+    BertPre model reads, if a model has fewer embeddings than the tokenizer has entries, and for a wrapped model, such
+    as one with an adapter.
     """
+    if not isinstance(model, PreTrainedModel):
+        raise UserError(
+            f"model: a {type(model).__name__} is no model of transformers; if it is one of peft, merge the adapter "
+            "first: model.merge_and_unload()"
+        )
     most = model.config.max_position_embeddings if isinstance(model.config, BertPreConfig) else None
     if longest is not None:
         refuse_outside("longest", longest, 1, most or math.inf)

@@ -194,6 +194,18 @@ def test_a_tokenizer_that_does_not_fit_the_model_is_refused(architecture: str, t
     assert not (tmp_path / "model").exists()
 
 
+def test_a_wrapped_model_is_refused(architecture: str, tmp_path: Path) -> None:
+    class PeftModel(torch.nn.Module):  # it has the attributes of the model that it wraps
+        def __init__(self, model: PreTrainedModel) -> None:
+            super().__init__()
+            self.config, self.save_pretrained = model.config, model.save_pretrained
+
+    wrapped = PeftModel(BertPreForSequenceClassification(tiny_config(architecture)))
+    with pytest.raises(UserError, match=r"model: a PeftModel .* merge the adapter first: model.merge_and_unload\(\)"):
+        save_model(wrapped, learn_tokenizer(["a good film"], vocab_size=128), tmp_path / "model", None)
+    assert not (tmp_path / "model").exists()
+
+
 def test_without_a_length_the_tokenizer_cuts_where_the_model_ends(architecture: str, tmp_path: Path) -> None:
     for longest, expected in ((512, 16), (8, 8)):
         tokenizer = learn_tokenizer(["a good film"], vocab_size=128, max_length=longest)
