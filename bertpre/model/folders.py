@@ -151,17 +151,22 @@ def load_model(
 
     Without `auto_class` it has the class that was saved; `config` may replace the stored one of `read_config`. Raises
     OSError where there is no model, ValueError where transformers does not know it or some of its weights are missing;
-    with `new_head` the encoder's weights suffice, without a pooler. Raises UserError if `auto_class` is not a name.
+    with `new_head` the encoder's weights suffice, without a pooler, and so they do for the encoder alone of a stock
+    ModernBERT, which then has none. Raises UserError if `auto_class` is not a name.
     """
     if not isinstance(auto_class, str | None):
         raise UserError(f"auto_class: is {auto_class!r}; give a name, such as 'AutoModelForMaskedLM'")
     source = os.path.expanduser(source)
     config = config or read_config(source, subfolder)
     is_ours = isinstance(config, BertPreConfig)
+    is_converted = is_ours and not config.name_or_path  # transformers knows the folder's own configuration by its place
     name = auto_class or config.architectures[0]
     model_class = getattr(transformers if auto_class or not is_ours else modeling_bertpre, name, None)
     if model_class is None:
-        raise ValueError(f"bertpre has no class for a {name}; load it with transformers")
+        raise ValueError(
+            f"bertpre has no class for a {name}; load it with transformers, or its encoder alone with "
+            'auto_class="AutoModel"'
+        )
     renaming = {"key_mapping": FROM_MODERNBERT} if is_ours and config.architecture == "modern" else {}
     model, report = model_class.from_pretrained(
         source, subfolder=subfolder, config=config, dtype=torch.float32, ignore_mismatched_sizes=True,
@@ -169,11 +174,15 @@ def load_model(
     )  # fmt: skip
     if renaming:
         model._weight_conversions = []  # `save_pretrained` would give the weights ModernBERT's names again
+    if is_converted:  # peft would read the configuration again from there, with the class of this one
+        model.name_or_path = model.config.name_or_path = ""
     missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
     if new_head:
         encoder = "" if model is model.base_model else f"{model.base_model_prefix}."
         draw_last_layer(model, encoder, unless=missing)
         missing = [name for name in missing if name.startswith(encoder) and "pooler." not in name]
+    if is_converted and renaming and model is model.base_model and model.pooler is not None:
+        missing, model.pooler = [name for name in missing if not name.startswith("pooler.")], None
     if missing:
         raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
     return model.eval()

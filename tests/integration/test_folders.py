@@ -256,6 +256,38 @@ def test_a_model_that_has_changed_since_it_was_saved_is_the_stock_one(
     assert type(classifier.model) is type(changed)
 
 
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_a_converted_model_does_not_name_the_folder_whose_configuration_is_another(
+    case: tuple[str, str, str], saved: dict[Any, tuple[PreTrainedModel, Path]]
+) -> None:
+    folder = saved[case][1]
+    model = load_model(str(folder))
+    if model.name_or_path:  # peft reads the configuration again in this way when it saves an adapter
+        assert type(model.config).from_pretrained(model.name_or_path).vocab_size == model.config.vocab_size
+    assert model.name_or_path == model.config.name_or_path == (str(folder) if needs_code(*case) else "")
+
+
+def test_the_encoder_alone_of_a_stock_modernbert_has_no_pooler(
+    saved: dict[Any, tuple[PreTrainedModel, Path]], tmp_path: Path
+) -> None:
+    _, folder = saved["modern", "none", "model"]
+    alone = tmp_path / "alone"
+    stock = AutoModel.from_pretrained(folder).eval()
+    stock.save_pretrained(alone)
+    with pytest.raises(ValueError, match='ModernBertModel; .* with auto_class="AutoModel"'):
+        load_model(str(alone))
+    inputs = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    for place in (folder, alone):
+        encoder = load_model(str(place), "AutoModel")
+        assert encoder.pooler is None
+        torch.testing.assert_close(encoder(**inputs)[0], stock(**inputs)[0], rtol=0, atol=1e-5)
+    assert load_model(str(saved["modern", "nsp", "model"][1]), "AutoModel").pooler is not None
+    stock.layers = stock.layers[:1]
+    stock.save_pretrained(tmp_path / "damaged")
+    with pytest.raises(ValueError, match="its files lack .* encoder.layer.1"):
+        load_model(str(tmp_path / "damaged"), "AutoModel", config=read_config(str(alone)))
+
+
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
 def test_a_classifier_of_bert_alone_reads_segments(
     architecture: str, saved: dict[Any, tuple[PreTrainedModel, Path]], tmp_path: Path
