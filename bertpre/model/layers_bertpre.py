@@ -36,16 +36,14 @@ def at_positions(states: Tensor, positions: Tensor | None) -> Tensor:
 
 def is_watched(module: nn.Module) -> bool:
     """Whether a hook on it or inside it reads states or their gradients; those of WITHOUT_INTEREST do not."""
-    tables = (
-        table
+    hooks = [
+        hook
         for part in module.modules()
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
         for table in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-    )
-    return any(
-        not str(getattr(hook, "__module__", "")).startswith(WITHOUT_INTEREST)
-        for table in tables
         for hook in table.values()
-    )
+    ]
+    return any(not str(getattr(hook, "__module__", "")).startswith(WITHOUT_INTEREST) for hook in hooks)
 
 
 # ---- attention, for both architectures -------------------------------------------------------------------------------
