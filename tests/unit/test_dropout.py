@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertpre.model import BertPreConfig, BertPreForSequenceClassification, BertPreModel
 from bertpre.model.dropout_bertpre import drop, hash_bits
 from bertpre.runtime import can_compile
 
@@ -76,3 +77,36 @@ def test_the_compiled_function_drops_the_same_share() -> None:
 
     share = (torch.compile(function)(torch.ones(1000, 200)) == 0).float().mean().item()
     assert abs(share - PROBABILITY) < 0.004
+
+
+NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+SMALL = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.mark.parametrize("name", NONE)
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_each_probability_is_one_of_its_own(name: str, architecture: str) -> None:
+    torch.manual_seed(0)
+    config = BertPreConfig(architecture=architecture, **SMALL, **NONE | {name: 0.5})
+    model = BertPreForSequenceClassification(config).train()
+    ids = torch.randint(5, 64, (4, 12))
+    logits = [model(input_ids=ids).logits for _ in range(2)]
+    assert not torch.equal(*logits)
+    assert (logits[0] != 0).all()  # nothing is dropped behind the classifier
+    states = [model.bert(input_ids=ids).last_hidden_state for _ in range(2)]
+    assert torch.equal(*states) == (name == "classifier_dropout")
+    assert not any((state == 0).any() for state in states)  # what is dropped is added to a residual, then normalised
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        ("bert", {"embeddings": 0.25, "encoder.layer.0.attention.output": 0.25, "encoder.layer.0.output": 0.25}),
+        ("modern", {"embeddings": 0.25, "encoder.layer.0.attn": 0.5, "encoder.layer.0.mlp": 0.25}),
+    ],
+)
+def test_dropout_is_where_the_stock_class_has_it(architecture: str, expected: dict[str, float]) -> None:
+    probabilities = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.5}
+    model = BertPreModel(BertPreConfig(architecture=architecture, **SMALL, **probabilities))
+    layers = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.Dropout)}
+    assert {name.removesuffix(".dropout"): part.p for name, part in layers.items()} == expected

@@ -341,3 +341,15 @@ def test_one_graph_holds_a_training_step(attention: str, has_mask: bool, pairs: 
     torch.testing.assert_close(loss, expected)
     for weight, gradient in zip(weights, gradients, strict=True):
         torch.testing.assert_close(weight.grad, gradient, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("architecture", "classifier"), [("bert", 0.01), ("modern", 256**-0.5)])
+def test_a_new_classifier_is_drawn_as_the_stock_class_draws_it(architecture: str, classifier: float) -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 256, "num_hidden_layers": 1, "intermediate_size": 16, "vocab_size": 64, "num_labels": 64}
+    config = BertPreConfig(architecture=architecture, num_attention_heads=2, initializer_range=0.01, **sizes)
+    model = BertPreForSequenceClassification(config)
+    assert model.classifier.weight.std().item() == pytest.approx(
+        classifier, rel=0.15
+    )  # cut at two of them, so 0.88 of it
+    assert model.bert.embeddings.word_embeddings.weight.std().item() == pytest.approx(0.01, rel=0.15)
