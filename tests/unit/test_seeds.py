@@ -1,12 +1,14 @@
 """Several seeds: which one is kept, and when a finished one is reused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertpre.commands.finetune import finetune
 from bertpre.finetuning.seeds import best_of, recipe_fingerprint, seeds_of, spread_of, weights_fingerprint
-from bertpre.recipe import Finetune, Recipe
+from bertpre.recipe import Finetune, Recipe, load_recipe
 
 
 def recipe_with(**finetune: Any) -> Recipe:
@@ -43,3 +45,15 @@ def test_weights_that_were_trained_again_in_the_same_place_are_others(tmp_path: 
     (tmp_path / "recipe.yaml").write_text("a run")
     known.add(weights_fingerprint(recipe))  # which has no model
     assert len(known) == 3 and "" in known
+
+
+def test_the_second_of_several_seeds_is_that_seed_by_itself(tiny_run: Path, tmp_path: Path) -> None:
+    def losses(name: str, *overrides: str) -> list[float]:
+        keys = [f"output_dir={tmp_path / name}", f"finetune.init={tiny_run}", "finetune.validation_split=test"]
+        finetune(load_recipe(str(tiny_run / "recipe.yaml"), [*keys, "finetune.epochs=1", *overrides]))
+        lines = (tmp_path / name / "metrics.jsonl").read_text("utf-8").splitlines()
+        return [row["loss"] for row in map(json.loads, lines) if row["split"] == "train"]
+
+    both, second = losses("both", "seed=1", "finetune.seeds=2"), losses("second", "seed=2")
+    assert len(both) == 2 * len(second)
+    assert both[len(second) :] == second != both[: len(second)]
