@@ -245,6 +245,7 @@ def test_it_changes_what_is_prepared(key: str, left: Callable[..., list[Any]]) -
     assert left(prepare, beside) != left(prepare, beside | {key: value})
 
 
+@pytest.mark.slow  # a training for each key
 @pytest.mark.parametrize("key", PRETRAIN)
 def test_it_changes_pretraining(key: str, left: Callable[..., list[Any]]) -> None:
     value, beside = PRETRAIN[key]
@@ -252,6 +253,7 @@ def test_it_changes_pretraining(key: str, left: Callable[..., list[Any]]) -> Non
     assert left(pretrain, beside) != left(pretrain, beside | changed)
 
 
+@pytest.mark.slow  # a training for each key
 @pytest.mark.parametrize("key", FINETUNE)
 def test_it_changes_fine_tuning(key: str, left: Callable[..., list[Any]]) -> None:
     value, beside = FINETUNE[key]
