@@ -12,10 +12,10 @@ from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
 from bertpre.finetuning.loading import can_start_at_random, load_own_tokenizer, recipe_tokenizer
 from bertpre.finetuning.scores import main_metrics, score
-from bertpre.finetuning.seeds import examples_fingerprint
+from bertpre.finetuning.seeds import compared_fingerprint
 from bertpre.finetuning.splits import Labelled
 from bertpre.recipe import Recipe
-from bertpre.reporting.evaluation import own_row
+from bertpre.reporting.evaluation import is_comparable, own_row
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import claim, one_at_a_time, read_results, write_results
 from bertpre.runtime import start_accelerator
@@ -30,7 +30,7 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
     TF-IDF of words, and of words and bigrams, with logistic (or ridge) regression; NB-SVM on trigrams; for the task
     `tokens` the majority tag of each word, and logistic regression on the word and its neighbours, for the words that
     the network reads; and the recipe's network without pretraining, if there is a tokenizer. If `evaluate` has measured
-    this run's model, its row is added.
+    this run's model on these examples, with these settings, its row is added.
     """
     settings = recipe.required_finetune
     folder, models = claim(recipe), linear_models(settings.task)
@@ -45,14 +45,19 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
         rows[name] = row | {"seconds": time.perf_counter() - start}
         print_row(name, rows[name])
     write_results(folder, "baseline", rows)
-    write_results(folder, "baseline_of", examples_fingerprint([parts.training, test]))
+    write_results(folder, "baseline_of", compared_fingerprint(labelled))
     if can_start_at_random(recipe, "baseline"):
         rows[UNTRAINED] = measure_untrained(labelled)
         print_row(UNTRAINED, rows[UNTRAINED])
         write_results(folder, "baseline", rows)
     results = read_results(folder)
-    if "evaluate" in results:
+    if is_comparable(results):
         print_row("this run", own_row(settings.task, results))
+    elif "evaluate" in results:
+        print(
+            "warning: this run's model was tested with other texts or settings, so it is not in the table; "
+            "`bertpre evaluate` tests it on these"
+        )
     write_report(folder, recipe)
     return rows
 

@@ -18,12 +18,13 @@ from bertpre.finetuning.linear import fit_tfidf
 from bertpre.finetuning.loading import load_classifier
 from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.finetuning.scores import intervals, main_metrics, score
-from bertpre.finetuning.seeds import examples_fingerprint, learned_fingerprint, measure_seeds
+from bertpre.finetuning.seeds import compared_fingerprint, examples_fingerprint, learned_fingerprint, measure_seeds
 from bertpre.finetuning.splits import (
     Labelled,
     Parts,
     chosen_on_test,
     digest_of_test,
+    known_from_validation,
     neighbours,
     own_parts,
     place_of_test,
@@ -66,15 +67,20 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
             "texts, their labels or bertpre changed; run `bertpre finetune` again"
         )
     test, unlabelled = labelled.test, labelled.unlabelled
-    if learned_fingerprint(labelled) != read_results(folder)["finetune"].get("examples_digest"):
+    has_changed = learned_fingerprint(labelled) != read_results(folder)["finetune"].get("examples_digest")
+    if has_changed:
         print(f"warning: {CHANGED}")
-    if is_chosen := chosen_on_test(recipe):
+    known = known_from_validation(settings, parts, test)
+    if is_chosen := chosen_on_test(recipe) or known == len(test):
         print("warning: the best epoch was selected on this test set; scores are optimistic")
+    elif known:
+        print(f"warning: {known:,} of {len(test):,} test texts equal a validation text, which chose the best epoch")
     metrics, labels, outputs = measure(recipe, parts, unlabelled, test)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
     metrics |= {"examples_digest": examples_fingerprint([test]), "label_files": state_of_label_files(recipe)}
-    metrics["chosen_on_test"] = is_chosen
+    compared = compared_fingerprint(labelled)
+    metrics |= {"chosen_on_test": is_chosen, "compared": None if has_changed else compared}
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
     metrics["mistakes"] = worst_mistakes(settings.task, test, labels, outputs)
     metrics["seconds"] = time.perf_counter() - start
@@ -83,8 +89,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
         words = score(settings.task, test.labels, fit_tfidf(parts.training)(test), test.classes)
         metrics["bag_of_words"] = {"accuracy": words["accuracy"], "seconds": time.perf_counter() - start}
     write_results(folder, "evaluate", metrics)
-    if read_results(folder).get("baseline_of") not in (None, examples_fingerprint([parts.training, test])):
-        print("evaluate: `bertpre baseline` measured other examples; its rows are removed, run it again")
+    if read_results(folder).get("baseline_of") not in (None, compared):
+        print("evaluate: `bertpre baseline` had other texts or settings; its rows are removed, run it again")
         drop_results(folder, "baseline", "baseline_of")
     write_report(folder, recipe)
     print(f"evaluate: {summary(settings.task, metrics)} on {len(test):,} test texts")
@@ -147,7 +153,9 @@ def measure(
     if unscored:
         metrics["unscored_words"] = unscored
     blocks = neighbours(settings, test)
-    metrics |= {"intervals": intervals(settings.task, labels, outputs, test.classes, blocks), "examples": len(test)}
+    by_class = settings.task == "classification" and settings.validation_block > 1
+    found = intervals(settings.task, labels, outputs, test.classes, blocks, by_class)
+    metrics |= {"intervals": found, "examples": len(test)}
     metrics |= measure_overlap(settings.task, own_parts(settings, parts), unlabelled, test, labels, outputs)
     return metrics, labels, outputs
 

@@ -97,7 +97,8 @@ def print_predictions(
             line = json.dumps(row, ensure_ascii=False) if as_json else as_line(in_one_line(text, "\t"), prediction)
             print(line, flush=True)
     if num_cut:
-        read = f"{classifier.max_length} tokens of each (truncation: {classifier.truncation})"
+        truncation = "head" if task.kind == "tokens" else classifier.truncation  # as many words as fit
+        read = f"{classifier.max_length} tokens of each (truncation: {truncation})"
         print(f"warning: {num_cut:,} of {num_read:,} texts are longer; the classifier reads {read}", file=sys.stderr)
 
 

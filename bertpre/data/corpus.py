@@ -165,6 +165,8 @@ class Table:
         if self.key != "source" and is_further:
             kind = {"label_column": "labels", "text_pair_column": "second texts"}.get(last, "texts")
             where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
+            if last == "label_column" and self.key == "evaluate":
+                remedy += ", or, if they are hidden, set a part aside with finetune.test_fraction=0.1"
         if self.key == "--file":
             texts = {"text_column": "texts", "text_pair_column": "second texts"}[last]
             remedy = f"name the one with the {texts} with --{last.replace('_', '-')}"

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from bertpre.recipe import Finetune
 
 NO_VALUE = {"na", "n/a", "#n/a", "<na>", "null", "none"}  # what files write, in any case, where a number is missing
+HIDDEN_REMEDY = (
+    "-1 marks a hidden label on the Hub: leave such examples out, or test on others, which evaluate.split or "
+    "evaluate.path names or finetune.test_fraction sets aside"
+)
 BITS = {  # True and 1.0 are equal to 1; spreadsheets write TRUE
     0: 0.0, "False": 0.0, "false": 0.0, "FALSE": 0.0, 1: 1.0, "True": 1.0, "true": 1.0, "TRUE": 1.0,
 }  # fmt: skip
@@ -26,13 +30,15 @@ class LabelEncoder:
 
     `classes` are the class names in order, or the label column for a regression. A whole number is an index into
     `indexed_names`, if there are any; otherwise it is a name like every other value, so 0 is not one of the classes 1
-    and 2. `label_names` are the recipe's. With `is_binary` a label is a list of 0 and 1, one for each class.
+    and 2. `label_names` are the recipe's, `own_names` the training split's. With `is_binary` a label is a list of 0 and
+    1, one for each class.
     """
 
     task: str
     classes: tuple[str, ...]
     label_names: list[str] | None = None
     indexed_names: list[str] | None = None
+    own_names: list[str] | None = None
     is_binary: bool = False
 
     @classmethod
@@ -57,7 +63,7 @@ class LabelEncoder:
             return cls(settings.task, tuple(names), indexed_names=None if any(map(NUMBER.fullmatch, names)) else names)
         single = [each for label in rows.labels for each in each_of(settings.task, label)]
         are_names = any(set(map(str, form)) <= set(names) for form in (single, map(as_written, single)))
-        encoder = cls(settings.task, tuple(names), names, None if are_names else names)
+        encoder = cls(settings.task, tuple(names), names, None if are_names else names, rows.class_names)
         return replace(encoder, indexed_names=encoder.names_by_index(rows))
 
     @property
@@ -70,13 +76,19 @@ class LabelEncoder:
         return is_by_name and not all(map(is_written_exactly, self.classes))
 
     def names_by_index(self, rows: Rows) -> list[str] | None:
-        """The names that whole numbers are indices into: the dataset's own, which the recipe may list in another order.
+        """The classes that whole numbers are indices into: the dataset's own, in its order, which splits may differ in.
 
-        A split whose dataset names no classes follows the training split.
+        A split whose dataset names no classes follows the training split. Raises UserError where the recipe names the
+        classes, and the dataset has others.
         """
-        if rows.class_names and not set(self.label_names or ()) <= set(rows.class_names):
-            return self.label_names
-        return rows.class_names or self.indexed_names
+        if not rows.class_names or set(self.label_names or ()) <= set(rows.class_names):
+            return rows.class_names or self.indexed_names
+        own, new = self.own_names or [], self.label_names or []
+        renamed = {} if set(new) <= set(own) else dict(zip(own, new, strict=bool(own)))
+        if not set(rows.class_names) <= renamed.keys():
+            found, known = (", ".join(names[:20]) for names in (rows.class_names, own or new))
+            raise UserError(f"{rows.place}: its classes are named {found}, but those of the training split {known}")
+        return [renamed[name] for name in rows.class_names]
 
     def encode(self, rows: Rows) -> Any:
         """The labels as numbers, as `Examples.labels` describes them.
@@ -138,6 +150,8 @@ class LabelEncoder:
 
     def remedy(self, label: Any, rows: Rows) -> str:
         """What to do about a label that is none of the classes."""
+        if as_written(label) == -1:
+            return HIDDEN_REMEDY
         if rows.class_names and not set(rows.class_names) & set(self.classes):
             names = ", ".join(rows.class_names[:20])
             return f"these rows' classes have names ({names}): give them as finetune.label_names in training"

@@ -61,6 +61,8 @@ def load_with_tokenizer(
         tokenizer = load_own_tokenizer(tokenizer_source or source, subfolder)
         if configure is not None:
             configure(config)
+        if getattr(config, "pad_token_id", None) is None:  # GPT-2's head asks where the padding begins
+            config.pad_token_id = tokenizer.pad_token_id
         auto_class = auto_class or Task(kind_of(config), ()).auto_class
         model = folders.load_model(source, auto_class, config=config, subfolder=subfolder, new_head=new_head)
         if new_head and isinstance(config, BertPreConfig) and config.architecture == "modern":

@@ -61,7 +61,7 @@ def from_confusion(confusion: np.ndarray) -> dict[str, np.ndarray]:
     return {
         "accuracy": right / total,
         "f1": f1[..., 1] if confusion.shape[-1] == 2 else f1.sum(-1) / occurs.sum(-1),
-        "matthews": np.where(both > 0, covariance / np.where(both > 0, both, 1), 0.0),
+        "matthews": np.clip(np.where(both > 0, covariance / np.where(both > 0, both, 1), 0.0), -1, 1),
     }
 
 
@@ -234,18 +234,24 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
 
 
 def intervals(
-    kind: str, labels: Any, outputs: Any, classes: tuple[str, ...], blocks: np.ndarray | None = None
+    kind: str,
+    labels: Any,
+    outputs: Any,
+    classes: tuple[str, ...],
+    blocks: np.ndarray | None = None,
+    by_class: bool = False,
 ) -> dict[str, list[float]]:
     """95 % confidence intervals of a task's main metrics: Wilson's for accuracy, bootstrap percentiles for the others.
 
     `blocks` (N,) numbers the blocks of texts that are alike: then whole blocks are resampled, and accuracy's interval
-    is wider by their design effect, as it always is for words, which are alike within a text. A metric that is the
-    same in every resample has no interval: the bootstrap cannot say how far it is from that of other texts. Where
-    strata have few blocks, the bootstrap's intervals are widened by what resamples vary too little.
+    is wider by their design effect, as it always is for words, which are alike within a text. With `by_class` the
+    blocks are drawn in strata, as in a file that is sorted by label: chance does not decide the balance of the classes.
+    A metric that is the same in every resample has no interval: the bootstrap cannot say how far it is from that of
+    other texts. Where strata have few blocks, the bootstrap's intervals are widened by what resamples vary too little.
     """
     found, strata, stretch = {}, None, 1.0
     if blocks is not None:
-        strata = blocks_by_class(blocks, labels if kind == "classification" else np.zeros(len(labels), dtype=int))
+        strata = blocks_by_class(blocks, labels if by_class else np.zeros(len(labels), dtype=int))
         stretch = missing_variance(list(map(len, strata))) ** 0.5
     if kind != "regression":
         found["accuracy"] = accuracy_interval(kind, *right_answers(kind, labels, outputs), strata)
@@ -272,10 +278,7 @@ def missing_variance(sizes: list[int]) -> float:
 
 
 def blocks_by_class(blocks: np.ndarray, classes: np.ndarray) -> list[list[np.ndarray]]:
-    """The numbers of the texts of each block, sorted into strata: the blocks with the same most frequent class.
-
-    In a file that is sorted by label a block has one class, and chance does not decide the balance of the classes.
-    """
+    """The numbers of the texts of each block, sorted into strata: the blocks with the same most frequent class."""
     in_order = np.argsort(blocks, kind="stable")
     starts = np.unique(blocks[in_order], return_index=True)[1]
     strata: dict[int, list[np.ndarray]] = {}

@@ -15,6 +15,7 @@ from accelerate import Accelerator
 
 from bertpre.console import console
 from bertpre.data.raw_text import for_raw_texts
+from bertpre.errors import UserError
 from bertpre.files import file_checksum, replaced_folder, write_text
 from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.fit import FineTuning, goodness
@@ -91,6 +92,12 @@ def learned_fingerprint(labelled: Labelled) -> str:
     """A hash of what a classifier is trained on and selected by: texts, labels, and further texts without labels."""
     parts = (labelled.parts.training, labelled.parts.validation, labelled.unlabelled)
     return examples_fingerprint([part for part in parts if part is not None])
+
+
+def compared_fingerprint(labelled: Labelled) -> str:
+    """A hash of what models are compared on: the texts that they learn from, the test texts, and the recipe's keys."""
+    parts = recipe_fingerprint(labelled.recipe), learned_fingerprint(labelled), examples_fingerprint([labelled.test])
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
 
 def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:
@@ -172,7 +179,10 @@ def measure_seeds(recipe: Recipe, test: Examples, kept: int, metrics_of_kept: di
     for seed in seeds_of(recipe):
         metrics = metrics_of_kept
         if seed != kept:
-            labels, outputs = load_classifier(recipe, seed_folder(recipe, seed), test.classes).apply(test)
+            folder = seed_folder(recipe, seed)
+            if not folder.exists():
+                raise UserError(f"the classifier of seed {seed} is gone from {folder}; run `bertpre finetune` again")
+            labels, outputs = load_classifier(recipe, folder, test.classes).apply(test)
             metrics = score(recipe.required_finetune.task, labels, outputs, test.classes)
         rows.append({name: value for name, value in metrics.items() if isinstance(value, float)})
     return {name: mean_and_std([row[name] for row in rows]) for name in rows[0]}

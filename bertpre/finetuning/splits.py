@@ -214,6 +214,8 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
     if not is_chosen.any():
         size = settings.validation_block
         of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
+        if settings.task == "tokens" and len(examples) == 1:
+            raise UserError(f"{key}: there is one example; in a file with a word in each line, an empty line ends one")
         if size == 1 and len(sizes) == 1:
             raise UserError(f"{key}: all {len(examples)} examples have the same text; is it the right column?")
         raise UserError(
@@ -223,9 +225,13 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
     is_drawn = is_chosen[blocks]
     asked, got = round(share * len(examples)), int(is_drawn.sum())
     if settings.validation_block == 1 and abs(got - asked) > max(10, asked / 4):
+        alone = sum(len(each) == 1 for each in holders)
+        why = "equal texts stay together, and some stand here many times"
+        if len(sizes) == len(examples):
+            why = f"{alone:,} classes have a single text each, and none of these is drawn"
         log_once(
-            f"{key}: {share} of {len(examples):,} examples are {asked:,}, but {got:,} were drawn: equal texts stay "
-            "together, and some stand here many times. The classes may have other shares there, too"
+            f"{key}: {share} of {len(examples):,} examples are {asked:,}, but {got:,} were drawn: {why}. The classes "
+            "may have other shares there, too"
         )
     return is_drawn
 
@@ -342,6 +348,13 @@ def same_place(one: tuple[str, str], other: tuple[str, str]) -> bool:
     """Whether two pairs of path and split share texts; a path may be written in several ways, splits joined by +."""
     shared = set(one[1].split("+")) & set(other[1].split("+"))
     return Path(one[0]).resolve() == Path(other[0]).resolve() and bool(shared)
+
+
+def known_from_validation(settings: Finetune, parts: Parts, test: Examples) -> int:
+    """How many test texts equal a validation text from outside the training split; such texts choose the epoch."""
+    if parts.validation is None or not is_validation_elsewhere(settings):
+        return 0
+    return int(overlap(test, [parts.validation]).sum())
 
 
 def chosen_on_test(recipe: Recipe) -> bool:

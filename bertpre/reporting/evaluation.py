@@ -114,9 +114,9 @@ def short(value: Any) -> str:
 
 
 def baselines(results: dict[str, Any], kind: str) -> str:
-    """A table of the baselines and, in its last row, the run's own model."""
+    """A table of the baselines and, in its last row, the run's own model where it was measured on the same."""
     named = dict(results["baseline"])
-    if "evaluate" in results:
+    if is_comparable(results):
         named["this run"] = own_row(kind, results)
     columns = [name for name in next(iter(named.values())) if name != "seconds"]
     rows = [
@@ -124,6 +124,12 @@ def baselines(results: dict[str, Any], kind: str) -> str:
         for name, row in named.items()
     ]
     return table(rows, ("", *columns, "time to train and test"))
+
+
+def is_comparable(results: dict[str, Any]) -> bool:
+    """Whether a run's model was measured on what its baselines were: the same texts, with the same settings."""
+    baseline_of = results.get("baseline_of")
+    return "evaluate" in results and results["evaluate"].get("compared", baseline_of) == baseline_of
 
 
 def own_row(kind: str, results: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from bertpre.console import duration, interval_text
 from bertpre.recipe import METRICS
 from bertpre.reporting.charts import gauge, number
+from bertpre.reporting.evaluation import is_comparable
 from bertpre.reporting.page import tile
 
 DIVERGED = 20.0  # nats; a training that diverged has a perplexity that says nothing, or none
@@ -84,7 +85,8 @@ def best_baseline(results: dict[str, Any], name: str) -> tuple[str, float] | Non
     found = {}
     if name in results.get("evaluate", {}).get("bag_of_words", {}):
         found["bag of words"] = results["evaluate"]["bag_of_words"][name]
-    found |= {of: row[name] for of, row in results.get("baseline", {}).items() if row.get(name) is not None}
+    rows = results.get("baseline", {}) if is_comparable(results) else {}
+    found |= {of: row[name] for of, row in rows.items() if row.get(name) is not None}
     return max(found.items(), key=lambda each: each[1]) if found else None
 
 

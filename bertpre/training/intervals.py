@@ -19,7 +19,7 @@ def wilson_interval(share: float, count: float) -> list[float]:
     scale = 1 + Z**2 / count
     middle = (share + Z**2 / (2 * count)) / scale
     half = Z * math.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / scale
-    return [max(0.0, middle - half), min(1.0, middle + half)]
+    return [max(0.0, middle - half) if share > 0 else 0.0, min(1.0, middle + half) if share < 1 else 1.0]
 
 
 def clustered_interval(hits: np.ndarray, sizes: np.ndarray, strata: np.ndarray) -> list[float]:

@@ -42,7 +42,7 @@ def test_baselines_and_curve_use_the_same_examples(
     assert stored["baseline_of"]
     file.write_text(json.dumps(stored | {"baseline_of": "other examples"}))
     assert run_here("evaluate", recipe, f"output_dir={run}") == 0
-    assert "measured other examples; its rows are removed" in capsys.readouterr().out
+    assert "had other texts or settings; its rows are removed" in capsys.readouterr().out
     assert "baseline" not in json.loads(file.read_text())
     file.write_text(json.dumps({name: row for name, row in stored.items() if name != "finetune"}))
     assert run_here("evaluate", recipe, f"output_dir={run}") == 2  # a second fine-tuning was interrupted

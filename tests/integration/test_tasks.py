@@ -11,7 +11,15 @@ import torch
 import yaml
 from pyarrow.parquet import read_table
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.finetuning.splits import read_parts, read_test
@@ -318,6 +326,18 @@ def test_roberta_reads_fewer_tokens_than_it_has_positions(
     assert run_here("predict", tmp_path / "run" / "finetuned", "a fine film " * 50) == 0
 
 
+def test_a_decoder_whose_configuration_has_no_padding_is_given_the_tokenizers(
+    tiny_run: Path, data: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = load_tokenizer(tiny_run / "tokenizer")
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=32, n_embd=32, n_layer=1, n_head=2)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    recipe = write_recipe(tmp_path, data, init=str(tmp_path / "model"), label_column="verdict", epochs=1)
+    assert run_here("finetune", recipe, "finetune.max_length=32") == 0, capsys.readouterr().err
+    assert AutoConfig.from_pretrained(tmp_path / "run" / "finetuned").pad_token_id == tokenizer.pad_token_id
+
+
 def test_several_seeds_are_reported_with_their_spread(
     data: tuple[str, str], tiny_modern_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,6 +362,11 @@ def test_several_seeds_are_reported_with_their_spread(
     for word in ("over 3 seeds", "Expected calibration error", "mixed"):
         assert word in page
     assert ("Worst mistakes" in page) == (results["evaluate"]["accuracy"] < 1)
+    gone = run / "seeds" / str((best + 1) % 3)
+    shutil.move(gone, tmp_path / "aside")
+    assert run_here("evaluate", recipe) == 2
+    assert f"the classifier of seed {(best + 1) % 3} is gone from {gone}; run `bertpre fine" in capsys.readouterr().err
+    shutil.move(tmp_path / "aside", gone)
     assert run_here("finetune", recipe) == 0
     assert capsys.readouterr().out.count("is finished") == 3
     write_rows(tmp_path / "train.jsonl", rows_of(50))  # texts that have changed: no seed and no test result stays
@@ -438,6 +463,8 @@ def test_every_word_has_its_own_tag(
     printed = capsys.readouterr()  # marks are words too, since words are not cleaned
     assert [json.loads(line)["row"] for line in printed.out.splitlines()] == [1, 3]
     assert "rows without text were left out: 1 (the first is row 2)" in printed.err
+    assert run_here("predict", tmp_path / "run", "mira saw oslo " * 50) == 0
+    assert "tokens of each (truncation: head)" in capsys.readouterr().err  # words are always cut at the end
 
 
 def test_large_numbers_are_learned_and_predicted(

@@ -183,6 +183,38 @@ def test_the_recipe_may_reorder_the_datasets_names(tmp_path: Path) -> None:
         read_examples(Finetune(path=path, label_names=["one", "two"]), "train")
 
 
+def test_classes_that_the_recipe_renames_are_the_same_in_a_split_with_another_order(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    def write(split: str, names: list[str]) -> str:
+        features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+        table = {"text": ["a", "b", "c"], "label": ["neg", "pos", "neg"] if "neg" in names else [0, 1, 0]}
+        Dataset.from_dict(table, features=features).to_parquet(file := tmp_path / f"{split}.parquet")
+        return str(file)
+
+    training = write("training", ["neg", "pos"])
+    files = {name: write(name, names) for name, names in (("same", ["neg", "pos"]), ("swapped", ["pos", "neg"]))}
+    for label_names in (["bad", "good"], ["pos", "neg"], None):
+        settings = Finetune(path=training, label_names=label_names)
+        examples = read_examples(settings, "train")
+        for file in files.values():
+            read = read_examples(settings, "train", path=file, encoder=examples.encoder, key="evaluate")
+            assert read.labels.tolist() == examples.labels.tolist()
+    for label_names in (["bad", "good"], ["pos", "neg"]):
+        settings = Finetune(path=training, label_names=label_names)
+        encoder = read_examples(settings, "train").encoder
+        with pytest.raises(UserError, match="its classes are named one, two, but those of the training split neg, pos"):
+            read_examples(settings, "train", path=write("others", ["one", "two"]), encoder=encoder)
+
+
+def test_hidden_labels_of_a_split_say_what_to_test_on_instead(tmp_path: Path) -> None:
+    settings = Finetune(path=write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in (0, 1)]))
+    hidden = write_rows(tmp_path / "b.jsonl", [{"text": "t", "label": -1}])
+    encoder = read_examples(settings, "train").encoder
+    with pytest.raises(UserError, match=r"row 1 of train has a label outside .*-1 marks a hidden label"):
+        read_examples(settings, "train", path=hidden, encoder=encoder, key="evaluate")
+
+
 def test_a_configuration_is_that_of_its_dataset_alone(tmp_path: Path) -> None:
     several, plain = tmp_path / "several", tmp_path / "plain"
     names = ("one", "two")

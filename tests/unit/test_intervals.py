@@ -17,6 +17,8 @@ def test_fewer_effective_examples_give_a_wider_interval() -> None:
     low, high = wilson_interval(1.0, 12.5)
     assert low < wilson_interval(1.0, 50)[0] and high == pytest.approx(1)
     assert wilson_interval(0.0, 0) == [0, 1]
+    for count in range(1, 300):
+        assert wilson_interval(0.0, count)[0] == 0.0 and wilson_interval(1.0, count)[1] == 1.0
 
 
 def test_the_interval_holds_a_share_of_095_in_96_of_100_samples_of_fifty() -> None:

@@ -134,6 +134,9 @@ def test_the_runs_own_row_is_below_the_baselines() -> None:
     measured["evaluate"]["matthews"] = 0.3
     own = evaluation.own_row("classification", measured)
     assert own == {"validation": 0.8, "accuracy": 0.75, "f1": 0.5, "matthews": 0.3, "seconds": 75.0}
+    other = measured | {"evaluate": measured["evaluate"] | {"compared": "others"}, "baseline_of": "these"}
+    assert "this run" not in evaluation.baselines(other, "classification") and best_baseline(other, "accuracy") is None
+    measured = other | {"baseline_of": "others"}
     table = evaluation.baselines(measured, "classification")
     assert table.index("tf-idf") < table.index("this run")
     assert "<td class=number>75 s</td>" in table and "<td class=number>0.8000</td>" in table

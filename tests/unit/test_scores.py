@@ -75,7 +75,7 @@ def test_neighbours_that_are_alike_widen_every_interval() -> None:
     outputs = np.eye(2)[np.where(wrong, 1 - labels, labels)]
     for kind, truth in (("classification", labels), ("multi_label", np.eye(2)[labels])):
         single = intervals(kind, truth, outputs, ("a", "b"))
-        grouped = intervals(kind, truth, outputs, ("a", "b"), blocks)
+        grouped = intervals(kind, truth, outputs, ("a", "b"), blocks, by_class=kind == "classification")
         shuffled = intervals(kind, truth, outputs, ("a", "b"), generator.permutation(blocks))
         for name, (low, high) in grouped.items():
             assert high - low > 1.3 * (single[name][1] - single[name][0])
@@ -89,14 +89,14 @@ def test_what_resamples_of_few_blocks_vary_too_little_is_added(monkeypatch: pyte
     labels, blocks = np.repeat([0, 1, 2, 2, 1], 40), np.repeat(np.arange(5), 40)  # class 0 has one block
     outputs = np.eye(3)[np.where(generator.random(200) < 0.2 + 0.1 * blocks, (labels + 1) % 3, labels)]
     seen = score("classification", labels, outputs, tuple("abc"))
-    wide = intervals("classification", labels, outputs, tuple("abc"), blocks)
+    wide = intervals("classification", labels, outputs, tuple("abc"), blocks, by_class=True)
     monkeypatch.setattr(scores, "missing_variance", lambda sizes: 1.0)
-    narrow = intervals("classification", labels, outputs, tuple("abc"), blocks)
+    narrow = intervals("classification", labels, outputs, tuple("abc"), blocks, by_class=True)
     for name in ("f1", "matthews"):
         distances = [[end - seen[name] for end in each[name]] for each in (wide, narrow)]
         assert distances[0] == pytest.approx([(5 / 2) ** 0.5 * each for each in distances[1]])
     monkeypatch.undo()
-    alone = intervals("classification", labels[40:120], outputs[40:120], tuple("abc"), blocks[40:120])
+    alone = intervals("classification", labels[40:120], outputs[40:120], tuple("abc"), blocks[40:120], by_class=True)
     assert alone == {"accuracy": [0.0, 1.0]}
 
 
@@ -112,13 +112,28 @@ def test_blocks_of_one_class_leave_the_balance_of_the_classes_as_it_is() -> None
     labels, blocks = np.repeat([0, 1], 500), np.repeat(np.arange(40), 25)  # sorted by label
     wrong = np.random.default_rng(0).random(1000) < np.where(labels, 0.2, 0.02)
     outputs = np.eye(2)[np.where(wrong, 1 - labels, labels)]
-    single, grouped = (intervals("classification", labels, outputs, ("a", "b"), each) for each in (None, blocks))
+    single = intervals("classification", labels, outputs, ("a", "b"))
+    grouped = intervals("classification", labels, outputs, ("a", "b"), blocks, by_class=True)
     for name in ("accuracy", "f1"):
         assert np.ptp(grouped[name]) < 1.1 * np.ptp(single[name])
 
 
+def test_copies_of_texts_are_counted_as_one_whatever_their_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "RESAMPLES", 10)  # accuracy's interval needs none
+    generator, names, is_inside = np.random.default_rng(0), ("a", "b"), []
+    for _ in range(300):
+        labels = (generator.random(60) < 0.8).astype(int)
+        outputs = np.eye(2)[np.ones(60, dtype=int)]  # always the second class: the balance decides on the accuracy
+        tenfold = np.repeat(np.arange(60), 10)
+        low, high = intervals("classification", labels[tenfold], outputs[tenfold], names, tenfold)["accuracy"]
+        is_inside.append(low <= 0.8 <= high)
+    assert np.mean(is_inside) > 0.92
+
+
 def test_a_constant_prediction_has_no_correlation() -> None:
     assert from_confusion(np.array([[5, 0], [3, 0]])) == {"accuracy": 0.625, "f1": 0.0, "matthews": 0.0}
+    counts = np.arange(1, 400)[:, None] * [1, 3, 7]
+    assert from_confusion(counts[..., None] * np.eye(3, dtype=int))["matthews"].max() == 1.0  # not the next float
     assert score("regression", np.array([1.0, 2.0]), np.array([3.0, 3.0]), ("x",))["pearson"] == 0.0
 
 

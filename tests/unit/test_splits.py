@@ -13,6 +13,8 @@ from bertpre.finetuning.label_advice import balance, contradictions, lone_labels
 from bertpre.finetuning.splits import (
     Parts,
     chosen_on_test,
+    draw_blocks,
+    known_from_validation,
     neighbours,
     overlap,
     place_of_test,
@@ -82,6 +84,22 @@ def test_a_part_that_repeated_texts_make_too_small_is_said(caplog: pytest.LogCap
     _, validation = split_off_validation(recipe, examples_of(texts))
     (message,) = caplog.messages
     assert f"finetune.validation_fraction: 0.2 of 500 examples are 100, but {len(validation)} were drawn" in message
+
+
+def test_a_part_that_classes_of_one_text_make_too_small_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    labels = np.minimum(np.arange(200), 100)  # a hundred classes with one text each
+    names = tuple(str(number) for number in range(101))
+    examples = replace(examples_of([str(number) for number in range(200)], labels=labels), classes=names)
+    draw_blocks(recipe_of().required_finetune, examples, 0.2, (0, 1), "finetune.test_fraction")
+    (message,) = caplog.messages
+    assert "but 20 were drawn: 100 classes have a single text each, and none of these is drawn" in message
+
+
+def test_a_single_example_of_words_is_a_file_without_empty_lines(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("Mira B-PER\nsaw O\nOslo B-LOC\n")
+    recipe = recipe_of(path=str(tmp_path / "words.txt"), task="tokens", test_fraction=0.2)
+    with pytest.raises(UserError, match="there is one example; in a file with a word in each line, an empty line ends"):
+        read_parts(recipe)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -222,6 +240,9 @@ def test_the_test_texts_are_not_those_of_the_training(tmp_path: Path, monkeypatc
         read_test(recipe, read_parts(recipe))
     assert not chosen_on_test(recipe)
     assert chosen_on_test(recipe.model_copy(update={"evaluate": Evaluate(path="./b.jsonl")}))
+    copied = read_examples(recipe.required_finetune, "train", path=other).subset([0, 1, 2])
+    assert known_from_validation(recipe.required_finetune, read_parts(recipe), copied) == 3
+    assert known_from_validation(recipe_of(path=path).required_finetune, read_parts(recipe), copied) == 0
 
 
 def test_files_without_splits_are_tested_as_a_whole(tmp_path: Path) -> None:
