@@ -215,6 +215,14 @@ def test_hidden_labels_of_a_split_say_what_to_test_on_instead(tmp_path: Path) ->
         read_examples(settings, "train", path=hidden, encoder=encoder, key="evaluate")
 
 
+def test_a_test_file_without_labels_may_be_one_with_hidden_labels(tmp_path: Path) -> None:
+    settings = Finetune(path=write_rows(tmp_path / "a.jsonl", [{"text": "t", "label": label} for label in (0, 1)]))
+    hidden = write_rows(tmp_path / "b.jsonl", [{"text": "t"}])
+    encoder = read_examples(settings, "train").encoder
+    with pytest.raises(UserError, match="rename the one with the labels to 'label', or, if they are hidden, set a par"):
+        read_examples(settings, "train", path=hidden, encoder=encoder, key="evaluate")
+
+
 def test_a_configuration_is_that_of_its_dataset_alone(tmp_path: Path) -> None:
     several, plain = tmp_path / "several", tmp_path / "plain"
     names = ("one", "two")
