@@ -104,7 +104,9 @@ def test_the_size_of_a_checkpoint_is_that_of_its_files(optimizer: str, tmp_path:
     written = sum(file.stat().st_size for file in (tmp_path / "saved").rglob("*.safetensors"))
     trainer: Any = SimpleNamespace(training_step=SimpleNamespace(model=model, optimizers=optimizers))
     _, checkpoint, *_ = size_lines(load_recipe("quickstart"), trainer, torch.float32, tmp_path)
+    keep = load_recipe("quickstart").checkpoint.keep
     assert f"checkpoints of {written / 2**20:,.0f} MB" in checkpoint
+    assert f"at most {written * (keep + 1) / 2**20:,.0f} MB with the one being written" in checkpoint
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,13 @@ def test_the_time_of_a_number_of_epochs_is_estimated() -> None:
     training = load_recipe("quickstart", ["training.budget=null", "training.max_epochs=2.5"]).training
     _, end = time_lines(training, 0.5, 1000.0, 80_000, np.array([[1.0, 1.0, 1.0]]))
     assert end == "training.max_epochs ends training after about 200 steps, 200,000 tokens, 1 min 40 s"
+
+
+def test_the_first_limit_ends_the_training_and_its_hours_are_paid() -> None:
+    overrides = ["training.budget=1h", "training.max_steps=1000", "training.price_per_hour=3.6"]
+    training = load_recipe("quickstart", overrides).training
+    _, end, *_ = time_lines(training, 0.5, 1000.0, 80_000, np.array([[0.5, 1.0, 1.0], [0.5, 2.0, 3.0]]))
+    assert end == ("training.max_steps ends training after about 1,000 steps, 1,500,000 tokens, 16 min 40 s, cost 1.00")
 
 
 def test_a_batch_larger_than_the_corpus_is_reported(tiny_run: Path) -> None:

@@ -110,3 +110,13 @@ def test_dropout_is_where_the_stock_class_has_it(architecture: str, expected: di
     model = BertPreModel(BertPreConfig(architecture=architecture, **SMALL, **probabilities))
     layers = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.Dropout)}
     assert {name.removesuffix(".dropout"): part.p for name, part in layers.items()} == expected
+
+
+def test_what_is_dropped_of_a_block_of_bert_is_not_its_input() -> None:
+    block = BertPreModel(BertPreConfig(architecture="bert", **SMALL, hidden_dropout_prob=0.5)).encoder.layer[0].output
+    torch.manual_seed(0)
+    block.dense.weight.data.zero_()
+    block.dense.bias.data.zero_()
+    hidden, given = torch.randn(2, 4, 16), torch.randn(2, 4, 16)
+    expected = block.LayerNorm(given)
+    torch.testing.assert_close(block.train()(hidden, given), expected)  # all that dropout sees is zero

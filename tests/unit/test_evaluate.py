@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bertpre.commands.evaluate import measure_overlap, never_predicted, summary
+from bertpre.finetuning.mistakes import worst_mistakes
 from bertpre.reporting.evaluation import overlap_text
 from tests.unit.test_examples import examples_of
 
@@ -25,6 +26,16 @@ def test_classes_that_are_never_predicted_are_named() -> None:
     assert never_predicted(("bad", "good"), labels, np.eye(2)[[0, 1, 1, 1]]) is None
     many = never_predicted([str(number) for number in range(14)], np.arange(14), np.eye(14)[[0] * 14])
     assert many is not None and many.endswith("'5' (1 of 14 test texts) and 8 more classes")
+
+
+def test_the_most_confident_mistakes_come_first_and_right_answers_not_at_all() -> None:
+    test = examples_of([f"text {number}" for number in range(30)], labels=np.zeros(30, dtype=int))
+    shares = np.linspace(0.3, 0.95, 30)  # of the second class, which is wrong
+    found = worst_mistakes("classification", test, test.labels, np.stack([1 - shares, shares], axis=1))
+    assert [row["text"] for row in found] == [f"text {number}" for number in range(29, 19, -1)]
+    assert found[0]["probability"] == pytest.approx(0.95) and found[0]["prediction"] == "yes"
+    right = np.stack([shares > -1, shares < -1], axis=1).astype(float)
+    assert worst_mistakes("classification", test, test.labels, right) == []
 
 
 def test_test_texts_that_were_learned_are_counted_and_left_out_of_a_second_accuracy() -> None:

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.recipe.public import without_own_places
+from bertpre.recipe.public import is_public, without_own_places
 from bertpre.reporting.card_facts import Published
 from bertpre.reporting.model_card import in_cell, model_card, write_card
 from tests.helpers import ROOT
@@ -144,6 +144,16 @@ def test_the_recipe_for_others_leads_to_no_place_of_its_author() -> None:
     assert "secret" not in text and "plans" not in text
     public = without_own_places(recipe(*own))
     assert (public.hub.repo_id, public.hub.push_every, public.training.wandb_project) == (None, None, None)
+
+
+def test_the_recipe_for_others_keeps_hub_ids_unless_they_are_folders_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_public("path", "owner/reviews") and is_public("init", "bert-base-uncased") and is_public("path", "sample")
+    assert not is_public("path", "reviews") and not is_public("path", "/owner/reviews")
+    (tmp_path / "owner" / "reviews").mkdir(parents=True)
+    assert not is_public("path", "owner/reviews")
 
 
 def test_the_recipe_for_others_prepares_its_own_data(tmp_path: Path) -> None:

@@ -99,3 +99,5 @@ def test_positions_that_no_phase_trains_are_a_warning_where_they_are_read() -> N
     assert untrained_positions(load_recipe("own-text")) is None  # rotary positions have no weights
     continued = load_recipe("imdb-base", [short, "training.init=google-bert/bert-base-uncased"])
     assert continued.untrained_from is None and load_recipe("glue").untrained_from == 128
+    phases = "training.phases=[{share: 0.5, max_length: 64}, {share: 0.5, max_length: 256}]"
+    assert load_recipe("imdb-base", [phases]).untrained_from == 256

@@ -9,6 +9,7 @@ import yaml
 from bertpre.errors import UserError
 from bertpre.recipe import (
     Recipe,
+    binding_values,
     differences,
     flatten,
     known_keys,
@@ -134,6 +135,14 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("corpus.weight=0", "corpus.weight"),
         ("training.masked_lm_prob_end=0.16", "training.masked_lm_prob_end: must not be above masked_lm_prob (0.15)"),
         ("training.mask_split=[0.8, 0.1, 0.2]", "training.mask_split: the three fractions must add up to 1"),
+        ("training.mask_split=[0.8, 0.1, 0.05]", "training.mask_split: the three fractions must add up to 1"),
+        ("finetune={path: sample, optimizer: muon, layer_decay: 0.9}", "finetune.layer_decay: is for adamw only"),
+        ("finetune={path: sample, task: regression, label_smoothing: 0.1}", "finetune.label_smoothing: is for class"),
+        ("finetune={path: sample, task: multi_label, class_weights: balanced}", "finetune.class_weights: is for class"),
+        (
+            "finetune={path: sample, max_length: 64, unlabelled: {path: sample, max_length: 65}}",
+            "finetune.unlabelled",
+        ),
         ("finetune.micro_batch_size=5", "finetune.batch_size: must be a multiple of micro_batch_size (5), not 32"),
         (
             "finetune.micro_batch_size=0",
@@ -406,6 +415,22 @@ def test_differences_are_listed_by_key(tmp_path: Path) -> None:
     for overrides, expected in cases:
         assert differences(recipe(), recipe(*overrides)) == expected
         assert differences(recipe(*overrides), recipe()) == expected
+
+
+def test_only_these_keys_may_change_when_a_run_resumes(tmp_path: Path) -> None:
+    whole = load(tmp_path, MINIMAL + "finetune: {path: sample}\n")
+    free = flatten(whole.model_dump()).keys() - binding_values(whole).keys()
+    training = {"log_every", "eval_every", "wandb_project", "tensorboard", "price_per_hour", "compile"}
+    others = {"checkpoint.every", "checkpoint.keep", "checkpoint.keep_every", "data.path", "finetune.micro_batch_size"}
+    assert free == {f"training.{key}" for key in training} | others
+
+
+def test_a_phase_says_how_many_examples_it_reads_and_predicts(tmp_path: Path) -> None:
+    phases = "[{share: 0.5, objective: causal}, {share: 0.25, objective: mixed, global_batch_size: 8}, {share: 0.25}]"
+    keys = (f"training.phases={phases}", "training.masked_lm_prob=0.2", "pairs.kind=none")
+    training = load(tmp_path, MINIMAL, *keys).training
+    assert [training.batch_size(phase) for phase in training.phases] == [256, 8, 256]
+    assert [training.predicted_share(phase) for phase in training.phases] == pytest.approx([1.0, 0.6, 0.2])
 
 
 def test_defaults_are_not_shared_between_recipes(tmp_path: Path) -> None:

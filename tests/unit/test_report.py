@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,11 @@ def test_a_confusion_matrix_is_a_heat_map_and_of_many_classes_a_list() -> None:
     shown = evaluation.confusion(counts, [f"class {number}" for number in range(21)])
     assert "Most frequent confusions" in shown and shown.count("<th scope=row>") == 1
     assert "class 2</th><td class=number>class 7</td><td class=number>4</td>" in shown
+    counts[5][6] = 9
+    shown = evaluation.confusion(counts, [f"class {number}" for number in range(21)])
+    assert shown.index("<td class=number>class 6</td>") < shown.index("<td class=number>class 7</td>")  # the most first
+    shares = evaluation.confusion([[3, 1], [1, 1]], ["no", "yes"])
+    assert shares.count("<small>50%</small>") == 2  # of the row, not of all
 
 
 @pytest.mark.parametrize("kept", [(), ("prepare",), ("pretrain",), ("finetune",), ("finetune", "evaluate")])
@@ -453,6 +459,9 @@ def test_the_label_curve_shows_accuracy_by_labels_and_a_deviation_of_several_see
     shown = evaluation.label_chart(points)
     assert "pretrained from 80 % to 80 %; no pretraining from 60 % to 60 %" in shown and "± 1 std" in shown
     assert ">100</text>" in shown and ">1,000</text>" in shown
+    ends = [tuple(map(float, each)) for each in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", shown)]
+    (upper, upper_top), (lower, lower_top) = ends[0], ends[-1]  # of 0.8 and of 0.6
+    assert upper - upper_top == pytest.approx((lower + lower_top - upper - upper_top) / 2 / 10, abs=0.2)
     bars = shown.count("class='curve")
     for point in points:
         point["accuracy"]["values"] = [point["accuracy"]["mean"]]

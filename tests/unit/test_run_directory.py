@@ -18,6 +18,7 @@ from bertpre.run_directory import (
     load_run,
     model_of,
     one_at_a_time,
+    read_manifest,
     read_results,
     refuse_unfinished_classifier,
     undone_after_mistake,
@@ -145,7 +146,8 @@ def test_results_and_manifest_gather_the_stages(tmp_path: Path) -> None:
     assert is_finished(tmp_path, "pretrain")
     assert not is_finished(tmp_path, "finetune")
     write_manifest(tmp_path, "pretrain", {"commit": "abc"})
-    assert '"commit": "abc"' in (tmp_path / "manifest.json").read_text()
+    write_manifest(tmp_path, "finetune", {"commit": "def"})
+    assert read_manifest(tmp_path) == {"pretrain": {"commit": "abc"}, "finetune": {"commit": "def"}}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")

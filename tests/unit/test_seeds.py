@@ -1,14 +1,26 @@
 """Several seeds: which one is kept, and when a finished one is reused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertpre.commands.finetune import finetune
-from bertpre.finetuning.seeds import best_of, recipe_fingerprint, seeds_of, spread_of, weights_fingerprint
+from bertpre.finetuning.loading import load_any_classifier
+from bertpre.finetuning.seeds import (
+    best_of,
+    examples_fingerprint,
+    recipe_fingerprint,
+    seeds_of,
+    spread_of,
+    tokenizer_for_others,
+    weights_fingerprint,
+)
 from bertpre.recipe import Finetune, Recipe, load_recipe
+from tests.unit.test_examples import examples_of
 
 
 def recipe_with(**finetune: Any) -> Recipe:
@@ -25,6 +37,7 @@ def test_the_best_seed_in_validation_is_kept() -> None:
     assert best_of(metrics_of(0.5, 0.3, 0.4, metric="loss"), Finetune(path="x", metric="loss")) == 1
     assert best_of([{}, {}], Finetune(path="x", validation_fraction=0)) == 0
     assert spread_of(metrics_of(0.5, 0.7))["accuracy"]["mean"] == pytest.approx(0.6)
+    assert list(spread_of(metrics_of(0.5, 0.7))) == ["accuracy"]  # not the number of examples
     assert spread_of([{}, {}]) == {}
 
 
@@ -33,6 +46,27 @@ def test_a_seed_is_reused_until_a_key_changes_that_it_depends_on() -> None:
     assert recipe_fingerprint(recipe_with(seeds=3)) == known
     assert recipe_fingerprint(recipe_with(learning_rate=1e-3)) != known
     assert list(seeds_of(recipe_with(seeds=3))) == [5, 6, 7]
+    for section in ({"training": {"max_steps": 7}}, {"evaluate": {"limit": 3}}, {"model": {"num_hidden_layers": 1}}):
+        changed = Recipe.model_validate(recipe_with().model_dump(exclude_unset=True) | section)
+        assert recipe_fingerprint(changed) != known
+    hub = Recipe.model_validate(recipe_with().model_dump(exclude_unset=True) | {"hub": {"repo_id": "a/b"}})
+    assert recipe_fingerprint(hub) == known
+
+
+def test_examples_are_the_same_by_their_texts_and_labels_in_order() -> None:
+    known = examples_fingerprint([examples_of(["a", "b"])])
+    assert examples_fingerprint([examples_of(["a", "b"])]) == known
+    others = [examples_of(["a", "c"]), examples_of(["b", "a"]), examples_of(["a", "b"], labels=np.array([0, 0]))]
+    others += [examples_of(["a", "b"], ["x", "y"]), replace(examples_of(["a", "b"]), classes=("yes", "no"))]
+    assert len({examples_fingerprint([each]) for each in others} | {known}) == 6
+
+
+@pytest.mark.parametrize(("truncation", "side"), [("head", "right"), ("tail", "left"), ("head_tail", "left")])
+def test_the_tokenizer_for_others_cuts_where_the_classifier_learned_least(
+    truncation: str, side: str, tiny_run: Path
+) -> None:
+    classifier, _ = load_any_classifier(str(tiny_run))
+    assert tokenizer_for_others(replace(classifier, truncation=truncation)).truncation_side == side
 
 
 def test_weights_that_were_trained_again_in_the_same_place_are_others(tmp_path: Path) -> None:
