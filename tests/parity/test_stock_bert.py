@@ -75,9 +75,12 @@ def test_stock_becomes_ours(stock_class: type[PreTrainedModel]) -> None:
 
 
 def test_round_trip_keeps_config_weights_and_dtype() -> None:
-    config = BertPreConfig(**SIZES, unk_token_id=None, cls_token_id=None, sep_token_id=None, mask_token_id=None)
+    config = BertPreConfig(
+        **SIZES, unk_token_id=None, cls_token_id=None, sep_token_id=None, mask_token_id=None, initializer_range=0.01
+    )
     config.id2label = {0: "sad", 1: "so-so", 2: "glad"}
     ours = randomize(BertPreForSequenceClassification(config)).to(torch.bfloat16)
+    assert to_stock_bert(ours).config.initializer_range == 0.01
     back = from_stock(to_stock_bert(ours))
     assert back.dtype == torch.bfloat16 and back.config.id2label == config.id2label
     assert back.config.to_diff_dict() == config.to_diff_dict()

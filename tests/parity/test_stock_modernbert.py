@@ -68,9 +68,13 @@ def test_a_short_type_keeps_the_rotary_frequencies(tmp_path: Path) -> None:
 def test_round_trip_keeps_config_and_weights() -> None:
     config = BertPreConfig(
         architecture="modern", unk_token_id=None, mask_token_id=None, classifier_dropout=0.2, rope_theta=500.0,
-        hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.05, layer_norm_eps=1e-3, **SIZES,
+        hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.05, layer_norm_eps=1e-3, initializer_range=0.01,
+        **SIZES,
     )  # fmt: skip
     ours = randomize(BertPreForMaskedLM(config))
+    stock = modernbert_config(config)
+    assert (stock.embedding_dropout, stock.mlp_dropout, stock.attention_dropout) == (0.3, 0.3, 0.05)
+    assert stock.initializer_range == 0.01
     torch.nn.init.zeros_(ours.bert.embeddings.second_segment)  # ModernBERT has no place for it
     back = from_stock(to_stock_modernbert(ours))
     assert back.config.to_diff_dict() == config.to_diff_dict()

@@ -521,6 +521,9 @@ def test_every_task_is_read(tmp_path: Path) -> None:
     pairs = Finetune(path=path, task="regression", text_column="a", text_pair_column="b", label_column="score")
     read = read_examples(pairs, "train")
     assert (read.texts, read.pairs, read.labels.tolist()) == (["one", "three"], ["two", "four"], [0.5, 4.0])
+    marked = write_rows(tmp_path / "b.jsonl", [row | {"a": "a<br />b", "b": "c<br />&amp; d"} for row in rows])
+    read = read_examples(pairs, "train", path=marked)
+    assert (read.texts[0], read.pairs[0]) == ("a\nb", "c\n& d")  # both are cleaned
     sets = read_examples(Finetune(path=path, task="multi_label", text_column="a", label_column="tags"), "train")
     assert (sets.classes, sets.labels.tolist()) == (("x", "z"), [[1, 1], [0, 0]])
     columns = Finetune(path=path, task="multi_label", text_column="a", label_column=["x", "y"])

@@ -4,13 +4,18 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
+from bertpre.finetuning.encoding import cut
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.recipe.public import is_public, without_own_places
+from bertpre.reporting.card_code import long_texts
 from bertpre.reporting.card_facts import Published
 from bertpre.reporting.model_card import in_cell, model_card, write_card
 from tests.helpers import ROOT
@@ -108,6 +113,26 @@ def test_nothing_measured_means_no_metrics() -> None:
     assert ModelCard(text, ignore_metadata_errors=False).data.eval_results is None
     for title in ("Metrics", "Leak check", "Time, energy and cost"):
         assert f"## {title}" not in text
+
+
+@pytest.mark.parametrize("count", [9, 10, 11, 40])
+def test_the_cards_code_reads_both_ends_of_a_long_text_as_in_training(count: int) -> None:
+    long = long_texts(recipe("finetune.max_length=12", "finetune.truncation=head_tail").required_finetune)
+    (code,) = re.findall(r"```python\n(.*?)\n\n\nprint", long, re.DOTALL)
+    read: list[list[int]] = []
+    names: dict[str, Any] = {"classify": SimpleNamespace()}
+    names["classify"].tokenizer = MagicMock(return_value={"input_ids": list(range(count))})
+    names["classify"].tokenizer.cls_token_id, names["classify"].tokenizer.sep_token_id = 101, 102
+    names["classify"].model = lambda ids: read.append(ids[0].tolist()) or SimpleNamespace(logits=[0])
+    exec(code, names)  # noqa: S102
+    names["read"]("a text")
+    assert read == [[101, *cut(np.arange(count), 10, "head_tail").tolist(), 102]]
+
+
+def test_the_side_that_a_classifier_learned_least_from_is_named() -> None:
+    tail = long_texts(recipe("finetune.truncation=tail").required_finetune)
+    assert 'tokenizer.truncation_side` should be "left"' in tail
+    assert long_texts(recipe("finetune.truncation=head").required_finetune) == ""
 
 
 @pytest.mark.parametrize(("model_type", "is_trusting"), [("bert", False), ("bertpre", True)])

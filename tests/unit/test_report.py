@@ -14,7 +14,7 @@ from bertpre.reporting.charts import figure
 from bertpre.reporting.comparison import write_comparison
 from bertpre.reporting.corpus import corpus_section
 from bertpre.reporting.curves import finetuning_charts, machine_charts, pretraining_charts, read_metrics
-from bertpre.reporting.masks import guesses_section, pair
+from bertpre.reporting.masks import LABELS, guesses_section, masked_pairs, pair
 from bertpre.reporting.page import heat_table, tile
 from bertpre.reporting.picture import pretraining_figure, pretraining_png
 from bertpre.reporting.report import closing_lines, headline_rows, next_lines
@@ -270,6 +270,24 @@ def test_each_kind_of_target_is_marked_as_what_it_is() -> None:
     assert "<ruby class=random>ran<rt>sat</rt></ruby>ning ." in shown
     assert "6 tokens, 3 targets; the segments are in order" in shown
     assert "<span class=sep>[SEP]</span> ##ing" in pair(["[SEP]", "##ing"], {}, "")  # a segment that starts in a word
+
+
+def test_the_first_validation_pairs_are_shown_with_their_masks_and_without_padding(tiny_run: Path) -> None:
+    recipe = load_recipe(
+        str(tiny_run), ["training.phases=[{share: 0.5, max_length: 48}, {share: 0.5, max_length: 24}]"]
+    )
+    shown = masked_pairs(tiny_run, recipe)
+    lengths = [int(re.search(r"(\d+) tokens, ", each)[1]) for each in shown]  # type: ignore[index]
+    assert 24 < max(lengths) <= 48 and len(set(lengths)) > 1  # of the first phase
+    for each, length in zip(shown, lengths, strict=True):
+        assert "[PAD]" not in each and f"{length} tokens, {each.count('<ruby')} targets" in each
+
+
+def test_labels_of_pairs_are_named_as_the_data_has_them() -> None:
+    assert LABELS == {
+        "nsp": ("the true next segment", "a random segment"),  # is_random_next is 1
+        "sop": ("in order", "in the wrong order"),
+    }
 
 
 def test_bins_of_few_examples_are_marked() -> None:

@@ -179,6 +179,12 @@ def test_the_arguments_of_other_programs_are_not_stored(
     assert runtime.command() == expected
 
 
+def test_the_manifest_says_what_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    hardware = runtime.manifest(CPU, torch.bfloat16, 3)["hardware"]
+    assert (hardware["threads"], hardware["processes"], hardware["precision"]) == (77, 3, "bfloat16")
+
+
 @pytest.mark.parametrize("of_user", [None, False])
 def test_the_processors_instruction_sets_are_trusted_unless_the_user_says_otherwise(of_user: bool | None) -> None:
     from torch._inductor import config

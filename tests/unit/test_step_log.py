@@ -1,13 +1,18 @@
 """What a log line says of the time, the speed and the cost."""
 
+import json
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 from bertpre.training.metrics import peak_memory_mb
 from bertpre.training.step_log import Machine, StepLog
+from bertpre.training.trackers import MetricsLog
 
 
 class Lines:
@@ -34,6 +39,20 @@ def line_of(phase: int = 0, processes: int = 1, evaluation: float = 0.0, **machi
     )
     log.write(5, 7000, 1800.0, 0.5, 60.0, accelerator, phase)
     return lines.rows[0]
+
+
+def test_a_tracker_hears_how_the_training_ended(tmp_path: Path) -> None:
+    for error in (None, KeyboardInterrupt):
+        tracker = MagicMock()
+        with suppress(KeyboardInterrupt), MetricsLog(tmp_path / "log", "pretrain", True, [tracker]):
+            if error is not None:
+                raise error
+        tracker.close.assert_called_once_with(int(error is not None))
+
+
+def test_a_number_in_the_file_has_six_digits(tmp_path: Path) -> None:
+    MetricsLog(tmp_path / "log", "pretrain", True).write("train", 1, {"loss": 1.23456789, "steps": 12345678}, 0.5)
+    assert json.loads((tmp_path / "log").read_text()).items() >= {"loss": 1.23457, "steps": 12345678}.items()
 
 
 def test_the_speed_and_the_wait_are_those_of_the_steps_since_the_last_line() -> None:
