@@ -85,6 +85,7 @@ def load_folder(
     """One split of a folder: as `datasets` reads it or saved it, or by content where it knows no file's ending."""
     from datasets import load_dataset, load_from_disk
 
+    refuse_dangling(folder.rglob("*"), key)
     found, declared, by_content = files_by_split(folder, name)
     saved = saved_splits(folder)
     if (by_content or saved) and split not in found:
@@ -200,6 +201,16 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
         )
 
 
+def refuse_dangling(files: Iterable[Path], key: str) -> None:
+    """Raise UserError for links of data files that lead nowhere, as git-annex and DVC leave until files are fetched."""
+    if lost := [each for each in files if each.is_symlink() and not each.exists() and ending(each) in KNOWN_ENDINGS]:
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        raise UserError(
+            f"{path_key(key)}: {min(lost)} is a link to a file that is not there{more}; fetch what it leads to, or "
+            "remove it"
+        )
+
+
 def others_in(key: str, kinds: Sequence[str]) -> str:
     """Where files of further kinds go: a corpus has a key for them."""
     return ", and name the others in corpus.more" if path_key(key) == "corpus.path" and len(kinds) > 1 else ""
@@ -253,7 +264,9 @@ def files_of_pattern(path: str, key: str) -> list[str]:
     """The files that match a pattern with `*`, `?`, `[]` or `**`, sorted; none if the path is not a pattern."""
     if not glob.has_magic(path) or Path(path).exists():
         return []
-    matching = [Path(file) for file in sorted(glob.glob(path, recursive=True)) if Path(file).is_file()]
+    found = list(map(Path, sorted(glob.glob(path, recursive=True))))
+    refuse_dangling(found, key)
+    matching = [file for file in found if file.is_file()]
     before_pattern = takewhile(lambda part: not glob.has_magic(part), Path(path).parts)
     files = list(map(str, outside_runs(matching, Path(*before_pattern))))
     if left_out := len(matching) - len(files):

@@ -120,6 +120,11 @@ class BertPreConfig(PreTrainedConfig):
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {value}")
 
+    def validate_rope_parameters(self) -> None:
+        """ModernBERT's `rope_parameters`, which transformers would keep without effect, must not be given."""
+        if getattr(self, "rope_parameters", None):
+            raise ValueError("rope_parameters is not read: give the base of the rotary embeddings as rope_theta")
+
     def validate_sizes(self) -> None:
         """Counts must be at least 1 and scales positive."""
         for name in COUNTS:

@@ -636,6 +636,17 @@ def test_a_folder_without_data_is_not_taken_for_a_hub_id(tmp_path: Path) -> None
     assert "contains no data file; known endings" in mistake(tmp_path / "notes")
 
 
+@pytest.mark.parametrize("pattern", ["", "*.txt"])
+def test_links_that_lead_nowhere_are_no_files_less(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One text. It goes on.")
+    (tmp_path / "notes").symlink_to("nowhere")  # not a file of data
+    place = tmp_path / pattern
+    assert len(list(read_documents(str(place)))) == 1
+    for name in ("b.txt", "c.txt"):
+        (tmp_path / name).symlink_to("nowhere")
+    assert f"{tmp_path}/b.txt is a link to a file that is not there (and 1 more); fetch" in mistake(place)
+
+
 @pytest.mark.parametrize("path", ["imdb", "no/such/file", "reviews/train.csv", "/nowhere/at/all", ""])
 def test_a_path_that_is_neither_local_nor_a_hub_id_is_refused(path: str) -> None:
     assert f"corpus.path: {path!r} is neither a file or folder nor a Hub id (owner/name)" in mistake(path)

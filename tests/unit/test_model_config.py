@@ -22,6 +22,7 @@ from bertpre.model import BertPreConfig
         ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
         ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
         ({"rope_theta": -1.0}, "rope_theta must be positive"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, "as rope_theta"),
         ({"vocab_size": 4}, "mask_token_id"),
         ({"classifier_pooling": "max"}, "classifier_pooling must be one of cls, mean"),
         ({"architecture": "bert", "classifier_pooling": "mean"}, "'mean' needs 'modern'"),
