@@ -49,8 +49,8 @@ refused before anything runs. `bertpre show RECIPE` prints a recipe with the mea
 `recipes/schema.json` lets editors complete and check recipes.
 
 A recipe needs `output_dir`. One that pretrains needs `corpus.path` and a limit: `training.max_steps`,
-`training.max_tokens` or `training.budget`. One that only fine-tunes needs `finetune.path` and an existing model in
-`finetune.init`."""
+`training.max_tokens`, `training.max_epochs` or `training.budget`. One that only fine-tunes needs `finetune.path` and
+an existing model in `finetune.init`."""
 
 
 WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}

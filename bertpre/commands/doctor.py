@@ -24,7 +24,7 @@ from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
-from bertpre.pretraining.model import initial_model, untrained_positions
+from bertpre.pretraining.model import initial_model, phase_warnings
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.run_directory import data_folder, refuse_unknown_starts
 from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
@@ -69,9 +69,9 @@ def doctor(recipe: Recipe) -> None:
     report("data", data_lines(recipe, tokenizer, store))
     data = PretrainingData(recipe, tokenizer, store, accelerator)
     report("masks", mask_lines(data))
-    unread = [f"! {warning}"] if (warning := untrained_positions(recipe)) else []
+    left_out = [f"! {warning}" for warning in phase_warnings(recipe)]
     rates = rate_lines(recipe.training, recipe.model.architecture)
-    report("recipe", chain(rates, batch_lines(recipe, data), unread))
+    report("recipe", chain(rates, batch_lines(recipe, data), left_out))
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)

@@ -1,6 +1,7 @@
 """`bertpre pretrain`: store -> model, with exact resume."""
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +20,7 @@ from bertpre.hub.background import BackgroundPush
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
-from bertpre.pretraining.model import initial_model, untrained_positions
+from bertpre.pretraining.model import initial_model, phase_warnings
 from bertpre.recipe import Recipe, flatten
 from bertpre.reporting.curves import of_stage, read_metrics
 from bertpre.reporting.report import times_read, validation_rows
@@ -51,6 +52,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
 
     `after_step` is called after each step with the trainer, whose `progress`, `log` and model it may look at.
     """
+    started = time.perf_counter()
     accelerator = start_accelerator(may_shard=True)
     accelerator.wait_for_everyone()  # for the first one, which claims the folder
     refuse_different_starts(lambda: start_of(recipe))
@@ -61,7 +63,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     tokenizer = load_tokenizer(folder / "tokenizer")
     data = PretrainingData(recipe, tokenizer, store, accelerator)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
-    if accelerator.is_main_process and (warning := untrained_positions(recipe)):
+    for warning in phase_warnings(recipe) if accelerator.is_main_process else ():
         logger.warning(warning)
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
@@ -78,7 +80,7 @@ def pretrain(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None
     on_gpu = accelerator.device.type == "cuda"  # a CPU's steps take longer than planning holds them up
     try:
         with trainer.log.output, data.planned_ahead() if on_gpu else nullcontext():
-            validation = trainer.train()
+            validation = trainer.train(started)
         results = results_of(trainer, data, model, validation)
         weights = gather_each(model.state_dict().items(), accelerator.is_main_process)
         if accelerator.is_main_process:

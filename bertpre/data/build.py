@@ -271,10 +271,11 @@ class StoreBuilder:
             draws = np.sort(np.concatenate([validation_draws(part, self.seed) for part in parts]))
             second = draws[1 + len(draws) - kept]  # even if the first ones are of documents without a token
             enough = math.floor(1000 * second + 1) / 1000
-            advice = f", {enough:g} or more" if enough < 0.5 else ""  # the recipe allows no larger one
+            has_enough = kept >= 4 and enough < 0.5  # two for each part, and the recipe allows no larger share
+            advice = f" or a larger share, {enough:g} or more" if has_enough else ""
             reason = (
                 f"{self.validation_fraction:g} of the documents leaves fewer than two documents for validation, {read}"
-                f"; give more text or a larger share{advice}"
+                f"; give more text{advice}"
             )
             raise ArgumentError("validation_fraction", reason)
 

@@ -74,7 +74,9 @@ def turn_into_gradient(scores: Tensor, labels: Tensor, weights: Tensor, gradient
     class scores as high, a label counts half.
     """
     count = max(1, CACHED_LOGITS * torch.get_num_threads() // scores.shape[1])
-    found = torch.empty(3, len(scores), 1)  # the label's logarithm and probability, and the largest one of the others
+    found = torch.empty(
+        3, len(scores), 1, dtype=torch.float32
+    )  # the label's logarithm and probability, and the largest one of the others
     parts = (scores, gradient, labels, weights, *found)
     for rows, row_gradient, label, weight, logarithm, probability, others in zip(
         *(part.split(count) for part in parts), strict=True
@@ -147,7 +149,7 @@ class DecodedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """The sum over rows (N, E) whose label (N,) is not -100, times `scale`, and how many labels score highest."""
         of_states, of_decoder = torch.empty_like(states), list[Tensor]()
-        loss, num_right = torch.zeros(()), torch.zeros(())
+        loss, num_right = torch.zeros((), dtype=torch.float32), torch.zeros((), dtype=torch.float32)
         parts = (states, of_states, *prepared_labels(labels, scale))
         for rows, of_rows, label, row_weight in zip(*(part.split(SCORED_ROWS) for part in parts), strict=True):
             scores = torch.addmm(bias, rows, weight.T)

@@ -329,7 +329,7 @@ class BertPreForPreTraining(BertPrePreTrainedModel):
         states = outputs.last_hidden_state if masked_positions is None else outputs.read_states
         seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output) if scores_pairs else None
         prediction_logits = num_right = mlm_loss = nsp_loss = None
-        is_loss_alone = labels is not None and not needs_logits
+        is_loss_alone = labels is not None and not (needs_logits or torch.is_autocast_enabled("cpu"))
         if is_loss_alone and makes_own_gradient(states, states[..., 0].numel() * self.config.vocab_size):
             mlm_loss, num_right = self.cls.predictions.loss(states, labels, num_items_in_batch)
         else:

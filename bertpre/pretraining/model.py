@@ -30,6 +30,19 @@ def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPr
     )
 
 
+def phase_warnings(recipe: Recipe) -> list[str]:
+    """What the phases of pretraining leave out: themselves, where no step falls into one, or positions."""
+    reached = recipe.training.reached_phases
+    left_out = [str(number) for number, is_reached in enumerate(reached, start=1) if not is_reached]
+    found = [untrained_positions(recipe)]
+    if left_out:
+        found.append(
+            f"training.phases: none of the {recipe.training.max_steps} steps falls into phase {', '.join(left_out)}; "
+            "give it a larger share, or train for more steps"
+        )
+    return [warning for warning in found if warning is not None]
+
+
 def untrained_positions(recipe: Recipe) -> str | None:
     """A warning where fine-tuning reads positions that pretraining leaves as they are drawn."""
     first, tuned = recipe.untrained_from, recipe.finetune

@@ -29,6 +29,8 @@ PLAIN = {
     "less than or equal to": "at most",
     "a valid integer": "an integer",
     "a valid number": "a number",
+    "List should have": "must have",
+    " after validation": "",
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",
 }
@@ -237,6 +239,8 @@ def explain(error: ValidationError) -> Iterator[str]:
         elif mistake["type"] == "model_type":
             given = repr(mistake["input"])
             yield f"{key}: is a section, not a single value; set its keys: {key}.KEY=VALUE (given: {given})"
+        elif mistake["type"] == "missing" and re.search(r"\.\d+$", key):
+            yield f"{key.rpartition('.')[0]}: has too few entries; give the whole list"
         elif mistake["type"] == "missing":
             yield f"key {key!r} is missing; set it in the file or with {key}=..."
         elif mistake["type"] == "value_error" and isinstance(mistake["input"], dict | Section):

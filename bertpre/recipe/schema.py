@@ -3,7 +3,9 @@
 The docstring under a field is its description: `bertpre show` prints it, and `recipes/schema.json` publishes it.
 """
 
+import math
 import re
+from itertools import accumulate, pairwise
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -272,11 +274,25 @@ class Training(Section):
             raise ValueError("phases: the shares must add up to 1")
         if self.phases[-1].objective == "causal":
             raise ValueError("phases: the last one must have the objective masked or mixed: the model predicts masks")
+        for number, phase in enumerate(self.phases):
+            size, micro = self.batch_size(phase), phase.micro_batch_size
+            if micro != "auto" and size % micro:
+                key = "global_batch_size" if phase.global_batch_size is None else f"phases.{number}.global_batch_size"
+                raise ValueError(f"{key}: must be a multiple of micro_batch_size ({micro}), not {size}")
         return self
 
     def batch_size(self, phase: Phase) -> int:
         """The examples of a step in a phase, over all processes."""
         return phase.global_batch_size or self.global_batch_size
+
+    @property
+    def reached_phases(self) -> list[bool]:
+        """For each phase whether one of `max_steps` steps begins in it; without that limit all count as reached."""
+        starts = [0.0, *accumulate(phase.share for phase in self.phases)]
+        starts[-1] = 1.0
+        count = self.max_steps or math.inf
+        first_steps = [0 if count == math.inf else math.ceil((start - 1e-9) * count) for start in starts]
+        return [count == math.inf or first < after for first, after in pairwise(first_steps)]
 
     def predicted_share(self, phase: Phase) -> float:
         """The share of a row's tokens that are predicted in a phase."""
@@ -551,7 +567,9 @@ class Recipe(Section):
     @property
     def untrained_from(self) -> int | None:
         """The first position of `bert` that no phase of pretraining trains, or None where all are trained."""
-        longest = max(phase.max_length for phase in self.training.phases)
+        training = self.training
+        reached = zip(training.phases, training.reached_phases, strict=True)
+        longest = max(phase.max_length for phase, is_reached in reached if is_reached)
         is_drawn = self.model.architecture == "bert" and self.training.init is None
         return longest if is_drawn and longest < self.model.max_position_embeddings else None
 

@@ -31,9 +31,9 @@ class Clock:
     is_starting: bool = True  # until the first step of this process
     reserve_seconds: float = 0.0  # kept for the last evaluation and the last checkpoint
 
-    def start(self) -> None:
-        """Begin to count."""
-        self.started = time.perf_counter()
+    def start(self, at: float | None = None) -> None:
+        """Begin to count now, or from `at` on, which is on time.perf_counter."""
+        self.started = time.perf_counter() if at is None else at
 
     def now(self) -> float:
         """Seconds of training so far."""

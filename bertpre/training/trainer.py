@@ -85,13 +85,14 @@ class Trainer:
         self.left_out_before = 0  # steps that an earlier process left out
         self.restored: list[Shape] = []  # whose micro-batches are those of a checkpoint
 
-    def train(self) -> dict[str, Any]:
+    def train(self, started: float | None = None) -> dict[str, Any]:
         """Train until the duration ends; returns the last evaluation's metrics.
 
+        `started`, on time.perf_counter, is when the clock starts, if that was before this call.
         Raises SystemExit after saving where SIGTERM or SIGINT arrives. Raises UserError where gradients stay
         non-finite or memory does not suffice.
         """
-        self.clock.start()
+        self.clock.start(started)
         self.resume()
         signals = StopRequest(self.saver.place is not None, self.clock.leave_out_pause)
         with signals as request, self.batches, self.saver.writer:

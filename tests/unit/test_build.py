@@ -214,6 +214,9 @@ def test_messages_name_the_argument_or_the_source(tmp_path: Path) -> None:
     builder(tmp_path / "few", [source], validation_fraction=share).build()
     with pytest.raises(UserError, match="fewer than two documents to train on"):
         builder(tmp_path / "none", [source], validation_fraction=1 - 1e-6).build()
+    three = write_texts(tmp_path / "three.jsonl", TEXTS[:3])  # no share leaves two for each part
+    with pytest.raises(ArgumentError, match="for validation, of 3 read; give more text$"):
+        builder(tmp_path / "three", [three], validation_fraction=1e-6).build()
     few = write_texts(tmp_path / "one.jsonl", TEXTS[40:41])
     with pytest.raises(UserError, match=r"corpus.validation: .*one.jsonl leaves fewer than two documents to validate"):
         builder(tmp_path / "one", [source], validation=source.beside(few.path, "validation")).build()

@@ -145,3 +145,25 @@ def test_a_model_in_training_gives_scores_only_where_they_are_needed(monkeypatch
         torch.testing.assert_close(ours, theirs)
     with torch.no_grad():  # in validation the scores are read
         assert model(**batch, needs_logits=False).prediction_logits is not None
+
+
+@pytest.mark.parametrize("needs_logits", [True, False])
+@pytest.mark.parametrize("setting", ["float64", "autocast"])
+def test_a_training_model_has_its_loss_in_float64_and_under_autocast(
+    setting: str, needs_logits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses_bertpre, "CACHED_LOGITS", 1)
+    torch.set_default_dtype(torch.float64 if setting == "float64" else torch.float32)
+    try:
+        config = BertPreConfig(
+            vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+        model = BertPreForPreTraining(config).eval()
+        ids = torch.arange(24).reshape(2, 12)
+        with torch.autocast("cpu", torch.bfloat16, enabled=setting == "autocast"):
+            loss = model(ids, labels=ids, needs_logits=needs_logits).loss
+        loss.backward()
+        expected = F.cross_entropy(model(ids).prediction_logits.flatten(0, 1), ids.flatten())
+        torch.testing.assert_close(loss.float(), expected.float(), rtol=0.02, atol=0)
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bertpre.pretraining.build import checkpoints, duration, is_short
-from bertpre.pretraining.model import untrained_positions
+from bertpre.pretraining.model import phase_warnings, untrained_positions
 from bertpre.recipe import load_recipe
 
 
@@ -101,3 +101,11 @@ def test_positions_that_no_phase_trains_are_a_warning_where_they_are_read() -> N
     assert continued.untrained_from is None and load_recipe("glue").untrained_from == 128
     phases = "training.phases=[{share: 0.5, max_length: 64}, {share: 0.5, max_length: 256}]"
     assert load_recipe("imdb-base", [phases]).untrained_from == 256
+    few = [
+        "training.budget=null",
+        "training.max_steps=9",
+        "training.phases=[{share: 0.9}, {share: 0.1, max_length: 512}]",
+    ]
+    recipe = load_recipe("imdb-base", few)
+    assert recipe.untrained_from == 128
+    assert any("none of the 9 steps falls into phase 2; give it" in each for each in phase_warnings(recipe))

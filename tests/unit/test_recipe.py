@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -107,7 +108,6 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("training.max_steps=null", "training: give max_steps, max_tokens, max_epochs or a budget such as 45m"),
         ("training.max_steps=many", "training.max_steps"),
         ("training.phases=[{share: 0.5}]", "training.phases: the shares must add up to 1"),
-        ("training.phases=[]", "training.phases"),
         (
             "training.phases.0.max_length=1024",
             "training.phases.0.max_length: is 1024, but model.max_position_embeddings is only 512",
@@ -149,6 +149,16 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
             "finetune.micro_batch_size: must be at least 1 (given: 0)",
         ),
         ("training.phases=[{micro_batch_size: all}]", "training.phases.0.micro_batch_size: must be 'auto'"),
+        (
+            "training={max_steps: 5, global_batch_size: 8, phases: [{micro_batch_size: 3}]}",
+            "training.global_batch_size: must be a multiple of micro_batch_size (3), not 8",
+        ),
+        (
+            "training.phases=[{share: 0.5}, {share: 0.5, global_batch_size: 7, micro_batch_size: 2}]",
+            "training.phases.1.global_batch_size: must be a multiple of micro_batch_size (2), not 7",
+        ),
+        ("training.mask_split=[0.8, 0.2]", "training.mask_split: has too few entries; give the whole list"),
+        ("training.phases=[]", "training.phases: must have at least 1 item, not 0"),
         (
             "training.phases=[{objective: causal}]",
             "training.phases: the last one must have the objective masked or mixed",
@@ -431,6 +441,31 @@ def test_a_phase_says_how_many_examples_it_reads_and_predicts(tmp_path: Path) ->
     training = load(tmp_path, MINIMAL, *keys).training
     assert [training.batch_size(phase) for phase in training.phases] == [256, 8, 256]
     assert [training.predicted_share(phase) for phase in training.phases] == pytest.approx([1.0, 0.6, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("shares", "steps", "expected"),
+    [
+        ((0.97, 0.03), 24, [True, False]),
+        ((0.97, 0.03), 34, [True, True]),
+        ((0.9, 0.1), 9, [True, False]),
+        ((0.9, 0.1), 10, [True, True]),
+        ((0.1, 0.2, 0.7), 3, [True, False, True]),
+        ((0.1, 0.2, 0.7), 10, [True, True, True]),
+        ((0.1, 0.9), None, [True, True]),
+    ],
+)
+def test_phases_in_which_no_step_begins_are_known(
+    shares: tuple[float, ...], steps: int | None, expected: list[bool], tmp_path: Path
+) -> None:
+    phases = ", ".join(f"{{share: {share}}}" for share in shares)
+    keys = (f"training.phases=[{phases}]", f"training.max_steps={steps or 'null'}", "training.max_tokens=1000")
+    training = load(tmp_path, MINIMAL, *keys).training
+    assert training.reached_phases == expected
+    ends = np.cumsum(shares)
+    if steps:
+        met = {min(int(sum(ends <= step / steps + 1e-9)), len(shares) - 1) for step in range(steps)}  # as training does
+        assert [number in met for number in range(len(shares))] == expected
 
 
 def test_defaults_are_not_shared_between_recipes(tmp_path: Path) -> None:

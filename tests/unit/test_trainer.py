@@ -21,6 +21,7 @@ from bertpre.data.sampler import Position
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.pretraining.batches import PretrainingData
+from bertpre.pretraining.model import initial_model
 from bertpre.pretraining.objective import PretrainingObjective, evaluate_batches
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.run_directory import read_results
@@ -657,6 +658,17 @@ def test_one_slow_validation_does_not_keep_its_time_for_the_last(tmp_path: Path)
     note = lambda trainer: kept.append(trainer.clock.reserve_seconds - 1.1 * trainer.saver.save_seconds)  # noqa: E731
     toy_trainer(tmp_path, 10, measure=measure, after_step=note, budget_seconds=600.0).train()
     assert 0.01 < kept[-1] < 0.2
+
+
+def test_the_clock_starts_with_the_stage(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*arguments: Any) -> Any:  # noqa: ANN401
+        time.sleep(1.5)
+        return initial_model(*arguments)
+
+    monkeypatch.setattr("bertpre.commands.pretrain.initial_model", slowly)
+    target = copy_run(tiny_run, tmp_path / "run", "prepare")
+    results = pretrain(recipe_of(tiny_run, target, "training.max_steps=2"))
+    assert results["seconds"] > 1.5
 
 
 @pytest.mark.parametrize("slow_step", [3, None])
