@@ -29,6 +29,8 @@ PLAIN = {
     "less than or equal to": "at most",
     "a valid integer": "an integer",
     "a valid number": "a number",
+    "a valid boolean, unable to interpret input": "true or false",
+    "a valid list": "a list",
     "List should have": "must have",
     " after validation": "",
     ", unable to parse string as an integer": "",
@@ -218,24 +220,13 @@ def default_list(key: str) -> Any:
 
 
 def explain(error: ValidationError) -> Iterator[str]:
-    """One line per mistake: the dotted key, what is wrong with it, and the nearest known key."""
+    """One line for each key with a mistake: the dotted key, what is wrong with it, and the nearest known key."""
     known = list(known_keys())
-    for mistake in error.errors():
-        parts = [str(part) for part in mistake["loc"]]
-        key = ".".join(
-            part
-            for part in parts
-            if not part.startswith(("literal[", "list[")) and part not in ("bool", "str", "constrained-int")
-        )
+    for key, group in itertools.groupby(error.errors(), key_of):
+        mistakes = list(group)  # several where a value may be of several types, and is of none
+        mistake = mistakes[0]
         if mistake["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
-            hint = f"known keys: {', '.join(Recipe.model_fields)}"
-            if key.startswith("training.") and "epoch" in key:
-                hint = "did you mean 'training.max_epochs'?"
-            elif near:
-                number = next(iter(re.findall(r"phases\.(\d+)", key)), "0")
-                hint = f"did you mean {near[0].replace('phases.', f'phases.{number}.')!r}?"
-            yield f"unknown key {key!r}; {hint}"
+            yield f"unknown key {key!r}; {nearest_to(key, known)}"
         elif mistake["type"] == "model_type":
             given = repr(mistake["input"])
             yield f"{key}: is a section, not a single value; set its keys: {key}.KEY=VALUE (given: {given})"
@@ -250,8 +241,28 @@ def explain(error: ValidationError) -> Iterator[str]:
             value = mistake["input"]
             shown = "null" if value is None else repr(value)
             given = "" if isinstance(value, dict) else f" (given: {shown})"
-            hint = "; put it in quotes" if isinstance(value, bool | int | float) and "string" in mistake["type"] else ""
-            yield f"{key}: {in_plain_words(mistake['msg'])}{given}{hint}"
+            is_bare = isinstance(value, bool | int | float) and any("string" in each["type"] for each in mistakes)
+            words = dict.fromkeys(in_plain_words(each["msg"]) for each in mistakes)
+            problem = " or ".join(words).replace(" or must be ", " or ")
+            yield f"{key}: {problem}{given}{'; put it in quotes' if is_bare else ''}"
+
+
+def key_of(mistake: Mapping[str, Any]) -> str:
+    """The dotted key of one of pydantic's mistakes, without the types that it tried."""
+    types = ("bool", "str", "constrained-int")
+    parts = (str(part) for part in mistake["loc"])
+    return ".".join(part for part in parts if not part.startswith(("literal[", "list[")) and part not in types)
+
+
+def nearest_to(key: str, known: Sequence[str]) -> str:
+    """What an unknown key may have been meant for."""
+    if key.startswith("training.") and "epoch" in key:
+        return "did you mean 'training.max_epochs'?"
+    near = difflib.get_close_matches(re.sub(r"\.\d+", "", key), known, n=1, cutoff=0.5)
+    if not near:
+        return f"known keys: {', '.join(Recipe.model_fields)}"
+    number = next(iter(re.findall(r"phases\.(\d+)", key)), "0")
+    return f"did you mean {near[0].replace('phases.', f'phases.{number}.')!r}?"
 
 
 def in_plain_words(message: str) -> str:

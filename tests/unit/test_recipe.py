@@ -146,9 +146,12 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("finetune.micro_batch_size=5", "finetune.batch_size: must be a multiple of micro_batch_size (5), not 32"),
         (
             "finetune.micro_batch_size=0",
-            "finetune.micro_batch_size: must be at least 1 (given: 0)",
+            "finetune.micro_batch_size: must be 'auto' or at least 1 (given: 0)",
         ),
-        ("training.phases=[{micro_batch_size: all}]", "training.phases.0.micro_batch_size: must be 'auto'"),
+        (
+            "training.phases=[{micro_batch_size: all}]",
+            "training.phases.0.micro_batch_size: must be 'auto' or an integer (given: 'all')",
+        ),
         (
             "training={max_steps: 5, global_batch_size: 8, phases: [{micro_batch_size: 3}]}",
             "training.global_batch_size: must be a multiple of micro_batch_size (3), not 8",
