@@ -285,7 +285,7 @@ SECTIONS = {  # of `bertpre --help`
                 ("probe runs/quickstart", "probe google-bert/bert-base-uncased --texts texts.txt --limit 500")),
         Command("report", "report:report", some_runs,
                 "Write the report of finished runs again. "
-                "Of several runs, also writes comparison.html in the first one's folder.",
+                "Of several runs, also prints a table and writes comparison.html in the first one's folder.",
                 ("report runs/quickstart", "report runs/first runs/second")),
     ),
     "Use and share": (

@@ -44,6 +44,8 @@ def probe(
     """
     if causal and pairs is None:
         raise UserError("--causal: is about pairs; give them with --pairs, or leave it out")
+    if causal and is_run(model) and all(phase.objective == "masked" for phase in load_run(model)[1].training.phases):
+        print("warning: no phase of this run predicted the next token; --causal asks for what it has not learned")
     accelerator = start_accelerator()
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)

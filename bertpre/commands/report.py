@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bertpre.console import command_line
 from bertpre.errors import UserError, is_disk_full, reason
-from bertpre.reporting.comparison import write_comparison
+from bertpre.reporting.comparison import printed_metrics, read_facts, write_comparison
 from bertpre.reporting.report import write_report
 from bertpre.run_directory import load_run, read_results
 
@@ -12,8 +12,8 @@ from bertpre.run_directory import load_run, read_results
 def report(run_dirs: list[str]) -> None:
     """Write each run's `report.html` from its results and print the path.
 
-    Of several runs, write `comparison.html` in the first one's directory too. Raises UserError for a folder that is not
-    a run directory, and for a run without results.
+    Of several runs, print their metrics side by side, and write `comparison.html` in the first one's directory. Raises
+    UserError for a folder that is not a run directory, and for a run without results.
     """
     runs = [load_run(folder) for folder in run_dirs]
     for folder, _ in runs:
@@ -23,7 +23,9 @@ def report(run_dirs: list[str]) -> None:
         for folder, recipe in runs:
             print(f"report: {write_report(folder, recipe)}")
         if len(runs) > 1:
-            print(f"comparison: {write_comparison(runs)}")
+            facts = read_facts(runs)
+            print(*printed_metrics(facts), sep="\n")
+            print(f"comparison: {write_comparison(facts)}")
     except OSError as error:
         if is_disk_full(error):
             raise

@@ -2,7 +2,7 @@
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,20 @@ class RunFacts:
         return of_stage(self.rows, finetuning_stage(self.rows, self.results) if stage == "finetune" else stage, split)
 
 
-def write_comparison(runs: Sequence[tuple[Path, Recipe]]) -> Path:
-    """Write `comparison.html` into the first run's directory; returns its path."""
-    folders = [folder for folder, _ in runs]
-    each = [
+def read_facts(runs: Sequence[tuple[Path, Recipe]]) -> list[RunFacts]:
+    """What runs have left in their directories."""
+    names = short_names([folder for folder, _ in runs])
+    return [
         RunFacts(name, folder, recipe, read_results(folder), read_metrics(folder))
-        for name, (folder, recipe) in zip(short_names(folders), runs, strict=True)
+        for name, (folder, recipe) in zip(names, runs, strict=True)
     ]
-    file = folders[0] / "comparison.html"
-    links = ", ".join(link(run, folders[0]) for run in each)
+
+
+def write_comparison(each: Sequence[RunFacts]) -> Path:
+    """Write `comparison.html` into the first run's directory; returns its path."""
+    start = each[0].folder
+    file = start / "comparison.html"
+    links = ", ".join(link(run, start) for run in each)
     above = [f"<h1>{len(each)} runs side by side</h1>", f"<p>Reports: {links}</p>"]
     sections = [
         ("Metrics", metrics_table(each)),
@@ -107,6 +112,18 @@ def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
         for key in ("parameters", "tokens", "steps")
         if key in sizes
     }
+
+
+def printed_metrics(runs: Sequence[RunFacts]) -> Iterator[str]:
+    """The numbers of the runs as lines of a terminal: a row for each metric, a column for each run."""
+    each = [measures(run) for run in runs]
+    names = list(dict.fromkeys(name for found in each for name in found))
+    table = [["", *(run.name for run in runs)]]
+    table += [[name, *(found[name][1] if name in found else "-" for found in each)] for name in names]
+    first, *others = (max(map(len, column)) for column in zip(*table, strict=True))
+    for name, *cells in table:
+        right = "  ".join(f"{text:>{width}}" for text, width in zip(cells, others, strict=True))
+        yield f"{name:<{first}}  {right}"
 
 
 def with_interval(value: float, interval: Sequence[float] | None, form: str) -> str:

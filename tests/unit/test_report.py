@@ -11,7 +11,7 @@ import pytest
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting import evaluation, page, report
 from bertpre.reporting.charts import figure
-from bertpre.reporting.comparison import write_comparison
+from bertpre.reporting.comparison import printed_metrics, read_facts, write_comparison
 from bertpre.reporting.corpus import corpus_section
 from bertpre.reporting.curves import finetuning_charts, machine_charts, pretraining_charts, read_metrics
 from bertpre.reporting.masks import LABELS, guesses_section, masked_pairs, pair
@@ -348,7 +348,7 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     worse = results()
     worse["evaluate"]["matthews"] = 0.1
     runs = [write_run(tmp_path / "one", worse), write_run(tmp_path / "two", better, "seed=7")]
-    file = write_comparison(runs)
+    file = write_comparison(read_facts(runs))
     shown = file.read_text()
     assert file == tmp_path / "one" / "comparison.html"
     assert "<td class='number'>4.250</td><td class='number best'>4.000</td>" in shown  # the lower loss
@@ -360,6 +360,10 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     assert "test loss</th><td class='number'>0.600</td><td class='number best'>0.500" in shown
     assert "Throughput by million tokens: one from 500 to 500" in shown
     assert "GLUE" not in shown
+    lines = list(printed_metrics(read_facts(runs)))
+    assert len({len(line) for line in lines}) == 1 and lines[0].split() == ["one", "two"]
+    assert lines[1].split() == ["MLM", "loss", "4.250", "4.000"]
+    assert next(line for line in lines if line.startswith("test matthews")).split()[-2:] == ["0.100", "0.100"]
 
 
 def test_suites_are_compared_by_their_tasks(tmp_path: Path) -> None:
@@ -367,11 +371,11 @@ def test_suites_are_compared_by_their_tasks(tmp_path: Path) -> None:
         write_run(tmp_path / name, {"glue": {"tasks": {"cola": {"matthews": score}}, "average": score}})
         for name, score in (("one #1", 0.25), ("two", 0.5))
     ]
-    shown = write_comparison(runs).read_text()
+    shown = write_comparison(read_facts(runs)).read_text()
     for name in ("cola matthews", "average"):
         assert f"GLUE {name}</th><td class='number'>0.2500</td><td class='number best'>0.5000</td>" in shown
     assert "href='report.html'" in shown and "href='../two/report.html'" in shown
-    assert "href='../one%20%231/report.html'" in write_comparison(runs[::-1]).read_text()
+    assert "href='../one%20%231/report.html'" in write_comparison(read_facts(runs[::-1])).read_text()
 
 
 def test_the_curve_of_several_seeds_is_that_of_the_one_that_was_kept(tmp_path: Path) -> None:
@@ -380,7 +384,7 @@ def test_the_curve_of_several_seeds_is_that_of_the_one_that_was_kept(tmp_path: P
         for stage, accuracy in (("finetune", 0.25), ("finetune seed 1", 0.75)):
             row = {"stage": stage, "split": "validation", "step": 5, "tokens": 9, "accuracy": accuracy}
             stream.write(json.dumps(row) + "\n")
-    shown = write_comparison([(folder, recipe), write_run(tmp_path / "two", results())]).read_text()
+    shown = write_comparison(read_facts([(folder, recipe), write_run(tmp_path / "two", results())])).read_text()
     assert "one from 75 % to 75 %" in shown
 
 
@@ -389,13 +393,13 @@ def test_different_tasks_are_not_ranked(tmp_path: Path) -> None:
     found = results()
     found["evaluate"]["matthews"] = 0.1
     runs = [write_run(tmp_path / "a" / "x", found), write_run(tmp_path / "b" / "x", other, "finetune.task=regression")]
-    shown = write_comparison(runs).read_text()
+    shown = write_comparison(read_facts(runs)).read_text()
     assert "a/x" in shown and "b/x" in shown and "best'>0.100" not in shown
 
 
 def test_the_same_recipe_twice_has_no_differences(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, results() | {"evaluate": {}}) for name in ("one", "two")]
-    assert "The recipes are the same but for output_dir." in write_comparison(runs).read_text()
+    assert "The recipes are the same but for output_dir." in write_comparison(read_facts(runs)).read_text()
 
 
 def test_the_curves_are_a_picture_too(tmp_path: Path) -> None:
