@@ -118,6 +118,9 @@ def start_of(recipe: Recipe, labelled: Labelled) -> dict[str, Any]:
 def print_advice(recipe: Recipe, parts: Parts) -> None:
     """Name settings that seldom work well, and what to set instead."""
     settings, validation = recipe.required_finetune, parts.validation
+    limits = [key for key in ("max_steps", "max_tokens", "max_epochs", "budget") if getattr(recipe.training, key)]
+    if recipe.corpus is None and limits:
+        print(f"warning: training.{limits[0]} limits pretraining alone; fine-tuning ends after finetune.epochs")
     own = recipe if settings.uses_recipe_model else load_run(settings.init)[1] if is_run(settings.init) else None
     if own and own.model.hidden_size <= 512 and settings.optimizer == "adamw" and settings.learning_rate < 1e-4:
         print(

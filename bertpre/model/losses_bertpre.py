@@ -74,9 +74,8 @@ def turn_into_gradient(scores: Tensor, labels: Tensor, weights: Tensor, gradient
     class scores as high, a label counts half.
     """
     count = max(1, CACHED_LOGITS * torch.get_num_threads() // scores.shape[1])
-    found = torch.empty(
-        3, len(scores), 1, dtype=torch.float32
-    )  # the label's logarithm and probability, and the largest one of the others
+    # The label's logarithm and probability, and the largest probability of the others.
+    found = torch.empty(3, len(scores), 1, dtype=torch.float32)
     parts = (scores, gradient, labels, weights, *found)
     for rows, row_gradient, label, weight, logarithm, probability, others in zip(
         *(part.split(count) for part in parts), strict=True

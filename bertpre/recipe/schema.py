@@ -288,11 +288,11 @@ class Training(Section):
     @property
     def reached_phases(self) -> list[bool]:
         """For each phase whether one of `max_steps` steps begins in it; without that limit all count as reached."""
+        if self.max_steps is None:
+            return [True] * len(self.phases)
         starts = [0.0, *accumulate(phase.share for phase in self.phases)]
-        starts[-1] = 1.0
-        count = self.max_steps or math.inf
-        first_steps = [0 if count == math.inf else math.ceil((start - 1e-9) * count) for start in starts]
-        return [count == math.inf or first < after for first, after in pairwise(first_steps)]
+        first_steps = [math.ceil((start - 1e-9) * self.max_steps) for start in (*starts[:-1], 1.0)]
+        return [first < after for first, after in pairwise(first_steps)]
 
     def predicted_share(self, phase: Phase) -> float:
         """The share of a row's tokens that are predicted in a phase."""

@@ -334,7 +334,8 @@ def test_a_decoder_whose_configuration_has_no_padding_is_given_the_tokenizers(
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     recipe = write_recipe(tmp_path, data, init=str(tmp_path / "model"), label_column="verdict", epochs=1)
-    assert run_here("finetune", recipe, "finetune.max_length=32") == 0, capsys.readouterr().err
+    assert run_here("finetune", recipe, "finetune.max_length=32", "training.max_steps=2") == 0, capsys.readouterr().err
+    assert "warning: training.max_steps limits pretraining alone" in capsys.readouterr().out
     assert AutoConfig.from_pretrained(tmp_path / "run" / "finetuned").pad_token_id == tokenizer.pad_token_id
 
 
