@@ -158,7 +158,7 @@ def scientific(value: float) -> str:
 
 
 def spread_text(over: dict[str, Any]) -> str:
-    """What `spread` found, for reading; of one seed there is no deviation."""
+    """What `mean_and_std` returns, for reading; of one seed there is no deviation."""
     return figure_text(over["mean"]) + (f" ± {figure_text(over['std'])}" if len(over["values"]) > 1 else "")
 
 

@@ -49,7 +49,8 @@ def callers_settings_kept() -> Iterator[None]:
     """Put back at the end what bertpre sets for the whole process, which may be a notebook or another training.
 
     These are the state of the caller's Accelerator, torch's random numbers, deterministic algorithms and compiler,
-    cuDNN's attention, and how much transformers says. What `keep_freed_memory` sets stays.
+    cuDNN's attention, and how much transformers says. What `keep_freed_memory`, `prepare_compiler` and the readers of
+    data sets and of the Hub set stays.
     """
     from transformers.utils import logging
 
@@ -61,10 +62,12 @@ def callers_settings_kept() -> Iterator[None]:
     fills, uses_cudnn = torch.utils.deterministic.fill_uninitialized_memory, torch.backends.cuda.cudnn_sdp_enabled()
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     random_state = torch.get_rng_state()
+    of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         yield
     finally:
         torch.set_rng_state(random_state)
+        torch.cuda.set_rng_state_all(of_gpus)
         while GIVEN_UP:
             GIVEN_UP.pop().__exit__(None, None, None)
         for state, kept in states:

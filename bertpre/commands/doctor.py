@@ -207,7 +207,7 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
     rehearsal = rehearse(trainer, REHEARSED_STEPS, OVERFIT_STEPS)
     for number, phase in enumerate(data.phases, start=1):
         if len(phase.choices) > 1:
-            yield f"phase {number}: {phase.micro_batch_size} pairs in a pass fit"
+            yield f"phase {number}: {phase.micro_batch_size} examples in a pass fit"
     work = "compiling and running" if trainer.training_step.is_compiled else "running"
     yield f"the largest batches fit; {work} them took {duration(rehearsal.startup_seconds)}"
     costs = phase_costs(recipe.training, trainer.training_step.model.config)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertpre.console import interval_text, spread_text
+from bertpre.data.failures import failures_explained
 from bertpre.data.local_files import files_by_split
 from bertpre.errors import UserError
 from bertpre.files import write_bytes
@@ -58,7 +59,7 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     settings, folder = recipe.required_finetune, claim(recipe)
     refuse_without_classifier(folder)
     start = time.perf_counter()
-    start_accelerator()  # hides the libraries' progress bars
+    start_accelerator()  # the process's settings for torch; hides the libraries' progress bars too
     labelled = labelled or Labelled(recipe)
     parts = labelled.parts
     if digest_of_test(parts) != read_results(folder).get("finetune", {}).get("test_digest"):
@@ -110,7 +111,9 @@ def evaluate_file(recipe: Recipe, file: str) -> dict[str, Any]:
         raise UserError("--file: is empty; give a file or a folder with labelled texts")
     start_accelerator()
     _, split = place_of_test(recipe.model_copy(update={"evaluate": Evaluate(path=file)}))
-    if Path(file).is_dir() and len(splits := list(files_by_split(Path(file), None)[0])) == 1:
+    with failures_explained(file, None, split, "--file"):
+        splits = list(files_by_split(Path(file), None)[0]) if Path(file).is_dir() else []
+    if len(splits) == 1:
         split = splits[0]  # whatever its files are called
     encoder = labelled.parts.training.encoder
     test = read_examples(settings, split, path=file, encoder=encoder, key="--file")

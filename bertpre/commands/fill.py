@@ -25,7 +25,7 @@ def fill(model: str, texts: list[str], top_k: int = 5, as_json: bool = False) ->
     """
     if without := [text for text in texts if MASK not in text]:
         raise UserError(f"TEXT {without[0]!r} has no {MASK}: put it in the place of a word")
-    accelerator = start_accelerator()  # hides the libraries' progress bars
+    accelerator = start_accelerator()  # the process's settings for torch; hides progress bars too
     network, tokenizer = load_masked_lm(model)
     network.to(accelerator.device)
     for text in texts:

@@ -41,7 +41,7 @@ def init(recipe: str, file: str) -> None:
         "doctor": "check the machine, the data and the time; writes nothing",
         "run": f"run it; results go to {output_dir}",
     }
-    if "corpus" not in values:
+    if values.get("corpus") is None:
         del steps["prepare"]
     if "suite" in values and source in shipped_recipes().values():
         steps = {"show": steps["show"], "suite": steps["run"]}

@@ -58,12 +58,13 @@ def predict(
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:
         print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
-    start_accelerator()  # hides the libraries' progress bars
+    start_accelerator()  # the process's settings for torch; hides the libraries' progress bars too
     classifier, settings = load_any_classifier(model)
     if text_pair_column and settings.text_pair_column is None and classifier.knows_pairs:
         raise UserError("--text-pair-column: this classifier reads single texts; leave it out")
     settings = settings.model_copy(update=columns)
     classifier.model.to(own_device())
+    classifier = classifier.with_working_model()
     task = classifier.task
     empty_rows: list[int] = []
     is_full = content_of(task)

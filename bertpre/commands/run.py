@@ -40,7 +40,8 @@ def run(recipe: Recipe) -> Path:
     if recipe.finetune is not None:
         stages |= {"finetune": partial(finetune, labelled=labelled), "evaluate": partial(evaluate, labelled=labelled)}
     for name, stage in stages.items():
-        if is_prepared(recipe) if name == "prepare" else is_finished(folder, name):
+        is_done = is_prepared(recipe) if name == "prepare" else is_finished(folder, name)
+        if is_done:
             console.say(f"{name}: already finished, skipped")
             if name == "prepare" and corpus_has_changed(recipe, folder):
                 print(f"warning: {CHANGED_CORPUS}")

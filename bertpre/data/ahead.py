@@ -52,7 +52,7 @@ class AheadPlanner:
         )
         self.thread = ThreadPoolExecutor(1)  # talks to the process
         copies = [shard.copies for shard in dataset.shards]
-        self.greeting = self.thread.submit(self.send, (files, copies, dataset.settings()))
+        self.thread.submit(self.send, (files, copies, dataset.settings()))
         self.plans: dict[tuple[int, int], Future[Plan]] = {}
 
     def plan(self, epoch: int, group: int) -> Plan:

@@ -43,7 +43,7 @@ class MaskingCollator:
         continuations: np.ndarray | None = None,
         mask_split: tuple[float, float, float] = (0.8, 0.1, 0.1),
     ) -> None:
-        self.vocab_size, self.max_length, self.seed = vocab_size, max_length, seed
+        self.max_length, self.seed = max_length, seed
         self.special_ids, self.replacement_ids = special_ids, replacement_ids
         self.masked_lm_prob, self.masking, self.mask_split = masked_lm_prob, masking, mask_split
         self.is_special, self.is_continuation = np.zeros((2, vocab_size), dtype=bool)

@@ -56,7 +56,7 @@ def plan_pairs(
     sentences are gathered up to a target length (with probability `short_seq_prob` a random shorter one) and split in
     two at a random sentence; with probability `random_next_prob` the second part is replaced by text from another
     document and its sentences are put back for the next pair; tokens beyond `max_length` are cut from either end.
-    Four differences keep the label out of the form, or waste less:
+    Five differences keep the label out of the form, or waste less:
     - A random segment B is the true next of another pair, has the length of the one that it replaces, and ends its
       document where that one does. Google's fills the pair with sentences from anywhere.
     - A sentence that is left alone at the end of its document has no true next. It gets text from another document, so

@@ -24,7 +24,7 @@ class Part:
 
     `texts`: the N cleaned texts. Arrays: `digests` (N, 2), uint64, and `minhashes` (N, 112), uint32, of the texts;
     `keep` (N,), bool, the texts that are not duplicates; `counts` (V,), how often each token occurs in the training
-    documents; `lines` (L,), uint64, checksums of a sample of the sentences. Facts: `clean.json` and `encode.json`, one
+    documents; `lines` (L,), uint64, checksums of all sentences. Facts: `clean.json` and `encode.json`, one
     for each stage.
     """
 

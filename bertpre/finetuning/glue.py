@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertpre.console import log_once
 from bertpre.data.corpus import Table
 from bertpre.errors import UserError
 
@@ -120,7 +121,7 @@ class GlueFile:
                 row = dict(zip(self.task.columns, [*values[:-1], self.label(values[-1], reader.line_num)], strict=True))
                 yield {name: [row[name]] for name in self.chosen}
         if short:
-            print(f"{self.file}: skipped {short} lines with too few fields")
+            log_once(f"{self.file}: {short} lines with too few fields are left out")
 
     def label(self, text: str, line: int) -> int | float:
         """The Hub's number for a label."""

@@ -3,7 +3,7 @@
 import copy
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,6 +125,10 @@ class Classifier:
         gathered = gather_object(found) if processes > 1 else found
         in_order = [row for _, row in sorted(gathered, key=lambda each: each[0])]
         return in_order if self.task.kind == "tokens" else np.stack(in_order)
+
+    def with_working_model(self) -> "Classifier":
+        """The same for many short calls: the model is copied into a shorter type here, and not in each of them."""
+        return replace(self, model=self.working_model(tokens=0), precision="fp32", compile=False)
 
     def working_model(self, tokens: int) -> "PreTrainedModel":
         """The model that reads this many tokens: itself, or a copy in a shorter type or with compiled layers.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertpre.console import log_once
+from bertpre.data.corpus import place_beside
 from bertpre.data.local_files import files_by_split, local_files, with_split
 from bertpre.errors import UserError
 from bertpre.finetuning.examples import (
@@ -95,9 +96,10 @@ def state_of_label_files(recipe: Recipe) -> str | None:
     So a change shows without reading them. The files are those of patterns and whole folders, too.
     """
     settings = recipe.required_finetune
-    further = settings.unlabelled.path if settings.unlabelled else None
-    places = filter(None, [settings.path, settings.validation_path, further, recipe.evaluate.path])
-    found = {place: local_files(place) for place in places}
+    places = [settings.path, settings.validation_path, recipe.evaluate.path]
+    if further := settings.unlabelled:
+        places += [further.path, further.held_out and place_beside(further.held_out, settings.path)[0]]
+    found = {place: local_files(place) for place in dict.fromkeys(filter(None, places))}
     if any(Path(place).is_absolute() and not files for place, files in found.items()):
         return None
     state = [(each.st_size, each.st_mtime_ns) for files in found.values() for each in (file.stat() for file in files)]

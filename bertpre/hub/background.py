@@ -48,7 +48,7 @@ class BackgroundPush:
             self.end()
         if step % self.every:
             return
-        trainer.check_gradients()  # waits for steps that are training, and not pushing
+        trainer.check_gradients()  # waits for a GPU's queued steps, so that their time does not count as pushing
         start = time.monotonic()
         model = trainer.training_step.model
         weights = gather_each(model.state_dict().items(), is_main)  # by all processes
@@ -106,9 +106,9 @@ class BackgroundPush:
         shutil.rmtree(self.model, ignore_errors=True)
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it was stopped"]
         if status:
-            console.show(f"push: failed, and the training continues: {lines[-1]} (more in {self.log})")
+            console.show(f"push: failed; the training is not affected: {lines[-1]} (more in {self.log})")
         else:
-            console.say(lines[0])
+            console.say(lines[-1])
 
 
 def main(model: str, run_dir: str, step: str, parent: str) -> None:

@@ -82,10 +82,11 @@ def run_onnx(file: Path, inputs: dict[str, Tensor]) -> Tensor:
 @contextmanager
 def without_exporter_warnings() -> Iterator[None]:
     """Silence the exporter's warnings, which are about its own internals."""
-    logging.disable(logging.WARNING)
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

@@ -31,14 +31,14 @@ def build_config(recipe: Recipe, tokenizer: "PreTrainedTokenizerBase") -> BertPr
 
 
 def phase_warnings(recipe: Recipe) -> list[str]:
-    """What the phases of pretraining leave out: themselves, where no step falls into one, or positions."""
+    """Warnings of phases in which no step falls, and of positions that fine-tuning reads but no phase trains."""
     reached = recipe.training.reached_phases
-    left_out = [str(number) for number, is_reached in enumerate(reached, start=1) if not is_reached]
+    left_out = [f"training.phases.{number}" for number, is_reached in enumerate(reached) if not is_reached]
     found = [untrained_positions(recipe)]
     if left_out:
         found.append(
-            f"training.phases: none of the {recipe.training.max_steps} steps falls into phase {', '.join(left_out)}; "
-            "give it a larger share, or train for more steps"
+            f"{', '.join(left_out)}: none of the {recipe.training.max_steps} steps falls into it; give it a larger "
+            "share, or train for more steps"
         )
     return [warning for warning in found if warning is not None]
 

@@ -16,7 +16,6 @@ from bertpre.recipe.loading import (
     type_parts,
     with_absolute_paths,
 )
-from bertpre.recipe.paths import PATH_KEYS
 from bertpre.recipe.schema import METRICS, Finetune, Hub, Phase, Recipe, Section, Source, Training, seconds
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "Hub",
     "METRICS",
     "Overrides",
-    "PATH_KEYS",
     "Phase",
     "Recipe",
     "Section",

@@ -272,9 +272,9 @@ def in_plain_words(message: str) -> str:
     return message
 
 
-def known_keys(section: type[Section] = Recipe) -> Iterator[str]:
+def known_keys() -> Iterator[str]:
     """Every dotted key of the schema."""
-    return (key for key, _ in fields(section))
+    return (key for key, _ in fields(Recipe))
 
 
 def fields(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

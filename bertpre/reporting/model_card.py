@@ -27,6 +27,7 @@ from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.picture import pretraining_png
 from bertpre.reporting.report import headline_rows, synthetic_notes
+from bertpre.reporting.tiles import stage_seconds
 
 PICTURE = "curves.png"
 OBJECTIVES = {
@@ -347,8 +348,7 @@ def machine(facts: dict[str, Any]) -> str:
 
 def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:
     """The time of each stage and, where they can be known, the energy and the cost, with how they were estimated."""
-    stages = {name: each["seconds"] for name in ("prepare", "pretrain", "finetune", "evaluate")
-              if "seconds" in (each := results.get(name, {}))}  # fmt: skip
+    stages = stage_seconds(results)
     if not stages:
         return ""
     lines = ["- Time: " + ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items()) + "."]

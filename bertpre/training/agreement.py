@@ -1,6 +1,7 @@
 """What the processes of a training agree on: recipe, data, the first one's choice, an error of any, the same weights.
 
-A group is one of CPU processes (gloo), or None where one process trains alone. Every process has to make each call.
+A group is the trainer's own, which works on CPUs (gloo), or that of all processes; None where one trains alone. Every
+process has to make each call.
 """
 
 from collections.abc import Callable

@@ -103,7 +103,7 @@ def save_checkpoint(
 
 
 def has_room(parts: Tensors) -> bool:
-    """Whether the host has the memory for a copy, without driving other programs' or the next step's out."""
+    """Whether twice the size of a copy is free, so that neither other programs nor the next step run out of memory."""
     size = sum(value.numel() * value.element_size() for values in parts.values() for value in values.values())
     return psutil.virtual_memory().available > ROOM * size
 
@@ -219,7 +219,7 @@ def read_skipped(folder: Path) -> dict[int, list[str]]:
 
 
 def write_skipped(folder: Path, skipped: dict[int, list[str]]) -> None:
-    """Remember the steps to leave out, before the training goes back for the first time."""
+    """Record all steps that are left out, before the training goes back."""
     write_text(folder / SKIPPED, json.dumps(skipped, indent=2) + "\n")
 
 

@@ -84,7 +84,7 @@ def choose_sizes(
 
 
 def sizes_of(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
-    """A checkpoint's part: of each shape a process's share of a batch, and the size of its micro-batches."""
+    """A checkpoint's part: of each shape its largest choice, and the size of its micro-batches."""
     return [(shape.choices[0], shape.micro_batch_size) for shape in shapes]
 
 

@@ -115,7 +115,7 @@ class StepLog:
         accelerator: Accelerator,
         phase: int = 0,
     ) -> None:
-        """Log the means since the last line; the one place where the loop waits for the device.
+        """Log the means since the last line; waits for the device.
 
         Nothing is written where all steps were skipped: the next line says so.
         """

@@ -284,7 +284,7 @@ class Trainer:
         due = self.evaluation is not None and self.evaluation.every and step % self.evaluation.every == 0
         if due and self.share_done() < 1:
             self.evaluate()
-        if self.saver.is_due(step, self.clock.elapsed):
+        if self.share_done() < 1 and self.saver.is_due(step, self.clock.elapsed):  # the end saves by itself
             self.save(in_background=True)
         if self.after_step is not None:
             self.after_step(self)
@@ -329,7 +329,7 @@ class Trainer:
         saver, step = self.saver, self.progress.step
         if saver.place is None:
             return
-        self.check_gradients()  # where training goes back, the weights are not saved; waits for steps that are training
+        self.check_gradients()  # raises where training goes back, so that such weights are not saved; waits for a GPU
         called = self.clock.now()
         saver.finish_writing()
         if saver.saved_step == step:

@@ -248,6 +248,7 @@ CASES = {
     f"predict {'x' * 300} hi": "file name too long",
     "evaluate run --file ''": "--file: is empty; give a file or a folder",
     "evaluate run --file none.csv": "--file: 'none.csv' is neither a file or folder",
+    "evaluate run --file empty": "--file: empty contains no data file",
     "evaluate run --file columns.csv": "columns.csv has no column 'text'; its columns are body, stars",
     "predict thesis hi": "thesis",
     "predict good.csv hi": "'good.csv' is a file",

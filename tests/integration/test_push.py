@@ -410,7 +410,7 @@ def test_training_ends_well_where_the_hub_is_away(
     overrides = [f"output_dir={run}", "hub.repo_id=someone/tiny", "hub.push_every=9"]
     pretrain(load_recipe(str(run / "recipe.yaml"), overrides))
     said = capsys.readouterr().out
-    assert "push: failed, and the training continues: the Hub refused 'someone/tiny': 503" in said
+    assert "push: failed; the training is not affected: the Hub refused 'someone/tiny': 503" in said
     assert f"push it later with `bertpre push {run} someone/tiny`" in said and not hub.repositories
     assert weights_of(run) == weights_of(tiny_run)
 

@@ -21,7 +21,7 @@ from bertpre import cli
 from bertpre.cli import COMMANDS, Command, app, guarded
 from bertpre.console import console
 from bertpre.errors import UserError
-from bertpre.recipe import Phase, differences, load_recipe, shipped_recipes
+from bertpre.recipe import Phase, Recipe, differences, load_recipe, shipped_recipes
 from bertpre.run_directory import claim
 from tests.helpers import ROOT, run_here
 
@@ -188,6 +188,17 @@ def test_the_copy_of_a_run_has_another_output_directory_and_the_paths_of_now(
     assert run_here("init", "moved/run", "after.yaml") == 0
     assert load_recipe("after.yaml").output_dir == "runs/after"
     assert differences(load_recipe("after.yaml"), load_recipe("moved/run")) == ["output_dir"]
+
+
+def test_the_copy_of_a_run_that_fine_tunes_alone_names_no_step_of_pretraining(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = claim(Recipe(output_dir=str(tmp_path / "run"), finetune={"path": "sample", "init": "a/model"}))
+    (run / "results.json").write_text("{}")
+    assert run_here("init", run, "mine.yaml") == 0
+    printed = capsys.readouterr().out
+    assert "bertpre run mine.yaml" in printed and "prepare" not in printed
 
 
 def test_the_recipe_of_glue_is_for_the_suite(

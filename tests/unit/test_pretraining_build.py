@@ -108,4 +108,7 @@ def test_positions_that_no_phase_trains_are_a_warning_where_they_are_read() -> N
     ]
     recipe = load_recipe("imdb-base", few)
     assert recipe.untrained_from == 128
-    assert any("none of the 9 steps falls into phase 2; give it" in each for each in phase_warnings(recipe))
+    assert any(
+        "training.phases.1: none of the 9 steps falls into it; give it a larger" in each
+        for each in phase_warnings(recipe)
+    )

@@ -660,6 +660,13 @@ def test_one_slow_validation_does_not_keep_its_time_for_the_last(tmp_path: Path)
     assert 0.01 < kept[-1] < 0.2
 
 
+def test_the_last_checkpoint_holds_the_last_evaluation(tmp_path: Path) -> None:
+    toy_trainer(tmp_path, 10, measure=lambda step: {"score": float(step)}).train()
+    last = list_checkpoints(tmp_path / "checkpoints")[-1]
+    metrics = json.loads((last / "state.json").read_text())["metrics"]
+    assert (last.name, metrics["step"], metrics["score"]) == ("step-00000010", 10, 10.0)
+
+
 def test_the_clock_starts_with_the_stage(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slowly(*arguments: Any) -> Any:  # noqa: ANN401
         time.sleep(1.5)
