@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -155,6 +155,11 @@ def scientific(value: float) -> str:
     """A number in short scientific notation: 3.0e-3."""
     digits, _, exponent = f"{value:.1e}".partition("e")
     return f"{digits}e{int(exponent)}" if value else "0"
+
+
+def dropped_text(dropped: Mapping[str, int]) -> str:
+    """How many documents were dropped for each reason, for reading."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items()) or "none"
 
 
 def spread_text(over: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ def doctor(recipe: Recipe) -> None:
     """
     accelerator = start_accelerator(may_shard=True)
     folder = Path(recipe.output_dir)
-    report("machine", machine_lines(recipe, accelerator.device, folder))
+    print_section("machine", machine_lines(recipe, accelerator.device, folder))
     fault = compiler_fault(accelerator.device)
     print(f"  {fault or 'torch.compile: works'}", flush=True)
     if fault:  # it is reported once: the rehearsal does not try again
@@ -58,7 +58,7 @@ def doctor(recipe: Recipe) -> None:
         recipe = recipe.model_copy(update={"training": without})
     refuse_unknown_starts(recipe)
     if recipe.finetune is not None:
-        report("labels", label_lines(recipe))
+        print_section("labels", label_lines(recipe))
     if recipe.corpus is None:
         return
     store = data_folder(recipe)
@@ -66,24 +66,24 @@ def doctor(recipe: Recipe) -> None:
         print(f"data: none yet in {folder}; run `bertpre prepare` to make it")
         return
     tokenizer = load_tokenizer(folder / "tokenizer")
-    report("data", data_lines(recipe, tokenizer, store))
+    print_section("data", data_lines(recipe, tokenizer, store))
     data = PretrainingData(recipe, tokenizer, store, accelerator)
-    report("masks", mask_lines(data))
+    print_section("masks", mask_lines(data))
     left_out = [f"! {warning}" for warning in phase_warnings(recipe)]
     rates = rate_lines(recipe.training, recipe.model.architecture)
-    report("recipe", chain(rates, batch_lines(recipe, data), left_out))
+    print_section("recipe", chain(rates, batch_lines(recipe, data), left_out))
     torch.manual_seed(recipe.seed)
     model = initial_model(recipe, tokenizer)
     dtype = choose_dtype(recipe.training.precision, accelerator.device)
     trainer = build_pretraining_trainer(recipe, accelerator, model, data, dtype, folder, is_rehearsal=True)
-    report("memory and disk", size_lines(recipe, trainer, dtype, folder))
+    print_section("memory and disk", size_lines(recipe, trainer, dtype, folder))
     try:
-        report("rehearsal", rehearsal_lines(recipe, trainer, data))
+        print_section("rehearsal", rehearsal_lines(recipe, trainer, data))
     except NonFiniteGradient as error:
         print(f"  ! {error}: lower training.learning_rate (muon: training.muon_learning_rate too) or use fp32")
 
 
-def report(title: str, lines: Iterable[str]) -> None:
+def print_section(title: str, lines: Iterable[str]) -> None:
     """Print a title and its lines as they come."""
     print(title, flush=True)
     for line in lines:

@@ -25,8 +25,8 @@ from bertpre.finetuning.splits import (
     Parts,
     chosen_on_test,
     digest_of_test,
+    groups_of_alike,
     known_from_validation,
-    neighbours,
     own_parts,
     place_of_test,
     state_of_label_files,
@@ -155,7 +155,7 @@ def measure(
     metrics = score(settings.task, labels, outputs, test.classes)
     if unscored:
         metrics["unscored_words"] = unscored
-    blocks = neighbours(settings, test)
+    blocks = groups_of_alike(settings, test)
     by_class = settings.task == "classification" and settings.validation_block > 1
     found = intervals(settings.task, labels, outputs, test.classes, blocks, by_class)
     metrics |= {"intervals": found, "examples": len(test)}

@@ -1,6 +1,5 @@
 """`bertpre probe`: how good a masked language model is before fine-tuning."""
 
-import copy
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.acceptability import SentenceScorer, encode, share_preferred
 from bertpre.finetuning.loading import load_masked_lm, readable_length
 from bertpre.finetuning.pseudo_likelihood import running_text
-from bertpre.model.casting import cast_weights
+from bertpre.model.casting import in_type
 from bertpre.run_directory import data_folder, is_run, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
 
@@ -54,24 +53,8 @@ def probe(
     store = prepared_data(model, is_needed=texts is None and pairs is None)
     metrics: dict[str, Any] = {}
     if texts is not None or store is not None:
-        counts = np.zeros(len(tokenizer), dtype=np.int64)
-        if texts is None:
-            assert store is not None  # it is a folder
-            rows = held_out(store, limit, max_length - 2)
-        else:
-            if is_table(texts):
-                raise UserError(f"--texts: {texts} is a table; give a file with one text a line")
-            lines = [line for line in map(clean_text, read_lines(texts, "--texts")) if line]
-            if not lines:
-                raise UserError(f"--texts: {texts} holds only markup")
-            rows = [ids[: max_length - 2] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
-            if not rows:
-                raise UserError(f"--texts: the first {limit} lines of {texts} hold no token")
-            for ids in encode(tokenizer, lines) if store is None else ():
-                counts += np.bincount(ids, minlength=len(counts))
-        if store is not None:
-            counts += read_token_counts(store)
-        working = cast_weights(copy.deepcopy(network), choose_dtype("auto", accelerator.device))
+        rows, counts = rows_and_counts(tokenizer, texts, store, limit, max_length - 2)
+        working = in_type(network, choose_dtype("auto", accelerator.device))
         metrics |= running_text(working, tokenizer, rows, counts)
         print_running_text(metrics, "the training text" if store is not None else str(texts))
     if pairs is not None:
@@ -79,6 +62,29 @@ def probe(
     if not metrics:
         raise UserError("nothing to probe: give --texts FILE, one text a line, or --pairs FILE.jsonl")
     return metrics
+
+
+def rows_and_counts(
+    tokenizer: "PreTrainedTokenizerBase", texts: str | None, store: Path | None, limit: int, longest: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The token ids of the texts to score, and how often each token occurs (V,) in the training text, else in `texts`.
+
+    Raises UserError where the file `texts` is a table or has no text.
+    """
+    if texts is None:
+        assert store is not None  # there is something to score
+        return held_out(store, limit, longest), read_token_counts(store)
+    if is_table(texts):
+        raise UserError(f"--texts: {texts} is a table; give a file with one text a line")
+    lines = [line for line in map(clean_text, read_lines(texts, "--texts")) if line]
+    if not lines:
+        raise UserError(f"--texts: {texts} holds only markup")
+    rows = [ids[:longest] for ids in encode(tokenizer, lines[:limit]) if len(ids)]
+    if not rows:
+        raise UserError(f"--texts: the first {limit} lines of {texts} hold no token")
+    if store is not None:
+        return rows, read_token_counts(store)
+    return rows, np.bincount(np.concatenate(encode(tokenizer, lines)), minlength=len(tokenizer))
 
 
 def prepared_data(model: str, is_needed: bool) -> Path | None:
@@ -111,8 +117,9 @@ def held_out(store: Path, limit: int, longest: int) -> list[np.ndarray]:
     for shard in open_shards(store, "validation"):
         bounds = shard.sentences[shard.documents]
         for start, end in zip(bounds[:-1], bounds[1:], strict=True):
-            if len(rows) < limit:
-                rows.append(np.array(shard.tokens[start : min(end, start + longest)], dtype=np.int64))
+            if len(rows) == limit:
+                return rows
+            rows.append(np.array(shard.tokens[start : min(end, start + longest)], dtype=np.int64))
     return rows
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from bertpre.console import dropped_text
 from bertpre.data.frequencies import context_free_loss, entropy
 from bertpre.data.pairs import A_END, A_START, B_END, B_START, IGNORE_INDEX, ends_with_mark
 from bertpre.data.sampler import PairDataset
@@ -180,7 +181,7 @@ def audit_lines(metrics: dict[str, Any]) -> Iterator[str]:
         f"{metrics['documents']:,} documents, {metrics['sentences']:,} sentences, {metrics['tokens']:,} tokens, "
         f"about {metrics['pairs']:,} examples per epoch"
     )
-    yield "dropped documents: " + (", ".join(f"{n:,} {reason}" for reason, n in metrics["dropped"].items()) or "none")
+    yield f"dropped documents: {dropped_text(metrics['dropped'])}"
     if "removed_share" in metrics:
         yield f"cleaning removed {metrics['removed_share']:.1%} of the characters"
     for name in ("tokens_in_document", "tokens_in_sentence"):

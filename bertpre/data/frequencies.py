@@ -5,10 +5,10 @@ import numpy as np
 
 def entropy(counts: np.ndarray) -> float:
     """The entropy of a distribution given by counts, in nats."""
-    return information(counts / counts.sum(), np.ones(len(counts)))
+    return conditional_entropy(counts / counts.sum(), np.ones(len(counts)))
 
 
-def information(joint: np.ndarray, known: np.ndarray) -> float:
+def conditional_entropy(joint: np.ndarray, known: np.ndarray) -> float:
     """The sum of -p log(p / q) in nats, for joint probabilities p and those of what is known, q; 0 where p is 0."""
     occurs = joint > 0
     return float(-(joint[occurs] * np.log(joint[occurs] / known[occurs])).sum())
@@ -29,7 +29,9 @@ def context_free_loss(
     replacing = replaced / len(share)  # probability that a target shows a given token at random
     shown = kept * share + replacing  # probability that a target shows this token, for any reason
     guess_by_frequency = entropy(counts[replacement_ids])
-    loss = masked * guess_by_frequency + information((kept + replacing) * share, shown)  # the token shown is the target
+    loss = masked * guess_by_frequency + conditional_entropy(
+        (kept + replacing) * share, shown
+    )  # the token shown is the target
     if replaced:  # or it is in place of another: each other one has the probability `replacing * share`
         others = guess_by_frequency + share * np.log(share, where=share > 0, out=np.zeros_like(share))
         loss += float((replacing * (others - (1 - share) * np.log(replacing / shown))).sum())

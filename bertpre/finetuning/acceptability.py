@@ -1,6 +1,5 @@
 """Which sentence of a pair a masked language model finds likelier."""
 
-import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +10,7 @@ from bertpre.errors import UserError
 from bertpre.finetuning.encoding import whole_backend
 from bertpre.finetuning.inference import compile_layers, pays_to_compile
 from bertpre.finetuning.pseudo_likelihood import score_from_left, score_tokens, word_ends
-from bertpre.model.casting import cast_weights
+from bertpre.model.casting import in_type
 from bertpre.runtime import choose_dtype
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class SentenceScorer:
         reads = lengths ** (1 if causal else 2)  # a text is read once for each of its tokens, with `causal` once
         if dtype == torch.float32:
             return cls(tokenizer, compiled(network, reads.sum()), None, causal)
-        quick = compiled(cast_weights(copy.deepcopy(network), dtype), reads.sum())
+        quick = compiled(in_type(network, dtype), reads.sum())
         return cls(tokenizer, compiled(network, SHARE_OF_CLOSE * reads.sum()), quick, causal)
 
     def pair_scores(self, pairs: list[tuple[str, str]]) -> np.ndarray:

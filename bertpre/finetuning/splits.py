@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -213,17 +213,9 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
     for each in holders:
         if len(each) and is_chosen[each].all():
             is_chosen[next(block for block in drawn if block in each)] = False
+    wanted = f"{key}: {share} of {len(examples):,} examples"
     if not is_chosen.any():
-        size = settings.validation_block
-        of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
-        if settings.task == "tokens" and len(examples) == 1:
-            raise UserError(f"{key}: there is one example; in a file with a word in each line, an empty line ends one")
-        if size == 1 and len(sizes) == 1:
-            raise UserError(f"{key}: all {len(examples)} examples have the same text; is it the right column?")
-        raise UserError(
-            f"{key}: {share} of {len(examples)} examples{of_size} leaves nothing to measure on; give more examples "
-            "or a larger fraction, or 0 for no such part"
-        )
+        refuse_nothing_drawn(settings, examples, len(sizes), key, wanted)
     is_drawn = is_chosen[blocks]
     asked, got = round(share * len(examples)), int(is_drawn.sum())
     if settings.validation_block == 1 and abs(got - asked) > max(10, asked / 4):
@@ -231,11 +223,22 @@ def draw_blocks(settings: Finetune, examples: Examples, share: float, seed: tupl
         why = "equal texts stay together, and some stand here many times"
         if len(sizes) == len(examples):
             why = f"{alone:,} classes have a single text each, and none of these is drawn"
-        log_once(
-            f"{key}: {share} of {len(examples):,} examples are {asked:,}, but {got:,} were drawn: {why}. The classes "
-            "may have other shares there, too"
-        )
+        log_once(f"{wanted} are {asked:,}, but {got:,} were drawn: {why}. The classes may have other shares there, too")
     return is_drawn
+
+
+def refuse_nothing_drawn(settings: Finetune, examples: Examples, num_blocks: int, key: str, wanted: str) -> NoReturn:
+    """Raise UserError, which says why no block could be drawn: all texts are one, or the share is too small."""
+    size = settings.validation_block
+    if settings.task == "tokens" and len(examples) == 1:
+        raise UserError(f"{key}: there is one example; in a file with a word in each line, an empty line ends one")
+    if size == 1 and num_blocks == 1:
+        raise UserError(f"{key}: all {len(examples)} examples have the same text; is it the right column?")
+    of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""
+    raise UserError(
+        f"{wanted}{of_size} leaves nothing to measure on; give more examples or a larger fraction, or 0 for no such "
+        "part"
+    )
 
 
 def labels_of_blocks(task: str, examples: Examples, blocks: np.ndarray) -> "csr_matrix":
@@ -295,7 +298,7 @@ def label_counts(task: str, examples: Examples) -> tuple[np.ndarray, np.ndarray,
     return numbers, np.zeros_like(numbers), examples.labels
 
 
-def neighbours(settings: Finetune, examples: Examples) -> np.ndarray | None:
+def groups_of_alike(settings: Finetune, examples: Examples) -> np.ndarray | None:
     """The number of the group of examples that are alike that each is in, (N,); None where all are independent.
 
     Alike are the rows of a block of `finetune.validation_block`, or, where that is 1, copies of one text.

@@ -1,11 +1,17 @@
 """Models in shorter types."""
 
+import copy
 from typing import TypeVar
 
 import torch
 from torch import nn
 
 Model = TypeVar("Model", bound=nn.Module)
+
+
+def in_type(model: Model, dtype: torch.dtype) -> Model:
+    """The model itself in fp32, else a copy with its weights in `dtype`."""
+    return model if dtype == torch.float32 else cast_weights(copy.deepcopy(model), dtype)
 
 
 def cast_weights(model: Model, dtype: torch.dtype) -> Model:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bertpre.console import dropped_text
 from bertpre.reporting.charts import bar_chart
 from bertpre.reporting.curves import grid
 from bertpre.reporting.page import paragraph, table
@@ -35,8 +36,7 @@ def audit_rows(prepared: dict[str, Any]) -> list[tuple[str, str]]:
     counts = {"documents": "Documents", "sentences": "Sentences", "tokens": "Tokens", "pairs": "Examples per epoch"}
     rows += [(name, f"{prepared[key]:,}") for key, name in counts.items() if key in prepared]
     if "dropped" in prepared:
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in prepared["dropped"].items())
-        rows.append(("Dropped documents", dropped or "none"))
+        rows.append(("Dropped documents", dropped_text(prepared["dropped"])))
     if "removed_share" in prepared:
         rows.append(("Removed by cleaning", f"{prepared['removed_share']:.1%} of the characters"))
     if "vocab_size" in prepared:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import duration
+from bertpre.console import dropped_text, duration
 from bertpre.data.raw_text import reads_raw_texts
 from bertpre.recipe import Recipe, to_yaml
 from bertpre.recipe.paths import NAMES, paths_in
@@ -26,7 +26,7 @@ from bertpre.reporting.card_facts import (
 from bertpre.reporting.corpus import leak_rows
 from bertpre.reporting.evaluation import overlap_text
 from bertpre.reporting.picture import pretraining_png
-from bertpre.reporting.report import headline_rows, synthetic_notes
+from bertpre.reporting.report import hardware_text, headline_rows, synthetic_notes, versions_text
 from bertpre.reporting.tiles import stage_seconds
 
 PICTURE = "curves.png"
@@ -291,8 +291,7 @@ def leak_check(recipe: Recipe, results: dict[str, Any]) -> str:
     prepared, measured = results.get("prepare", {}), results.get("evaluate", {})
     lines = []
     if "dropped" in prepared:
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in prepared["dropped"].items()) or "none"
-        lines.append(f"Documents dropped before training: {dropped}")
+        lines.append(f"Documents dropped before training: {dropped_text(prepared['dropped'])}")
     if "repeated_line_share" in prepared:
         lines.append(f"Repeated lines: {prepared['repeated_line_share']:.1%}")
     if recipe.corpus is not None and prepared.get("pairs_kind", recipe.pairs.kind) != "none":
@@ -341,9 +340,7 @@ def machines(manifest: dict[str, Any]) -> str:
 
 def machine(facts: dict[str, Any]) -> str:
     """One stage's hardware and versions on one line."""
-    hardware = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
-    versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items() if value)
-    return f"{hardware}; {versions}; bertpre commit {facts['commit']}"
+    return f"{hardware_text(facts)}; {versions_text(facts)}; bertpre commit {facts['commit']}"
 
 
 def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import duration, figure_text, interval_text, program, spread_text
+from bertpre.console import dropped_text, duration, figure_text, interval_text, program, spread_text
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.attention_maps import attention_section
@@ -101,10 +101,20 @@ def manifest_rows(folder: Path, facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Date", facts["date"][:10]),
         ("Command", facts["command"]),
-        ("Hardware", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)),
+        ("Hardware", hardware_text(facts)),
+        ("Versions", versions_text(facts)),
         ("Commit", str(facts["commit"])),
     ]
+
+
+def hardware_text(facts: dict[str, Any]) -> str:
+    """The hardware that one stage ran with, for reading."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts["hardware"].items())
+
+
+def versions_text(facts: dict[str, Any]) -> str:
+    """The versions that one stage ran with, for reading; of packages that were there."""
+    return ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
 
 
 def next_section(folder: Path, recipe: Recipe) -> str:
@@ -126,8 +136,7 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     if prepared := results.get("prepare"):
         rows.append(("Corpus", f"{prepared['documents']:,} documents, {prepared['tokens']:,} tokens"))
         if prepared["dropped"]:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in prepared["dropped"].items())
-            rows.append(("Dropped documents", reasons))
+            rows.append(("Dropped documents", dropped_text(prepared["dropped"])))
     if "pretrain" in results:
         rows += pretraining_rows(results)
     if tuned := results.get("finetune"):

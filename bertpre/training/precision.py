@@ -1,11 +1,9 @@
 """Arithmetic in short types on fp32 weights: the working copy, and the loss scale of fp16."""
 
-import copy
-
 import torch
 from torch import nn
 
-from bertpre.model.casting import cast_weights
+from bertpre.model.casting import in_type
 
 
 class WorkingCopy:
@@ -18,7 +16,7 @@ class WorkingCopy:
     def __init__(self, master: nn.Module, dtype: torch.dtype) -> None:
         self.master = master
         self.is_master = dtype == torch.float32
-        self.model = master if self.is_master else cast_weights(copy.deepcopy(master), dtype)
+        self.model = in_type(master, dtype)
         self.pairs = list(zip(master.parameters(), self.model.parameters(), strict=True))
 
     def add_gradients(self) -> None:

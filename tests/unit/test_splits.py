@@ -14,8 +14,8 @@ from bertpre.finetuning.splits import (
     Parts,
     chosen_on_test,
     draw_blocks,
+    groups_of_alike,
     known_from_validation,
-    neighbours,
     overlap,
     place_of_test,
     read_parts,
@@ -157,10 +157,10 @@ def test_every_task_is_stratified(seed: int) -> None:
 def test_neighbours_are_counted_in_the_file_or_are_copies_of_one_text() -> None:
     examples = replace(examples_of(["text"] * 5), ids=["a/0", "a/9", "a/10", "b/9", "b/8"])
     distinct = replace(examples, texts=["one", "two", "three", "four", "five"])
-    assert neighbours(Finetune(path="x"), distinct) is None
-    copies = neighbours(Finetune(path="x"), replace(examples, texts=["one", "two", "One ", "two", "four"]))
+    assert groups_of_alike(Finetune(path="x"), distinct) is None
+    copies = groups_of_alike(Finetune(path="x"), replace(examples, texts=["one", "two", "One ", "two", "four"]))
     assert copies is not None and copies.tolist() == [0, 1, 0, 1, 2]
-    blocks = neighbours(Finetune(path="x", validation_block=10), examples)
+    blocks = groups_of_alike(Finetune(path="x", validation_block=10), examples)
     assert blocks is not None and blocks.tolist() == [0, 0, 1, 2, 2]
 
 
