@@ -246,7 +246,9 @@ def test_report_writes_the_report_of_each_run_again(tmp_path: Path, capsys: pyte
     shutil.copy(runs[0] / "results.json", runs[1])
     assert run_here("report", *runs) == 0
     printed = "".join(f"report: {run / 'report.html'}\n" for run in runs)
-    assert capsys.readouterr().out == printed + f"comparison: {runs[0] / 'comparison.html'}\n"
+    out = capsys.readouterr().out
+    assert out.startswith(printed) and out.endswith(f"comparison: {runs[0] / 'comparison.html'}\n")
+    assert out.splitlines()[2:4] == [f"{'':16}        one        two", "time of finetune  1 min 1 s  1 min 1 s"]
     assert "<a href='../two/report.html'>two</a>" in (runs[0] / "comparison.html").read_text()
     assert run_here("report", runs[0]) == 0
     assert "comparison" not in capsys.readouterr().out
