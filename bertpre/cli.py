@@ -23,6 +23,7 @@ from bertpre.errors import UserError, first_line, is_disk_full, reason
 SECONDS_FOR_MAIN_PROCESS = 10
 PATH_OPTIONS = {"file", "output_dir", "texts", "pairs"}  # arguments of commands that are paths of options
 PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+SPINS = "10000"
 
 
 def parse_fractions(text: str) -> tuple[float, ...]:
@@ -425,6 +426,16 @@ def launched(name: str) -> None:
     guarded(lambda arguments: call_app([name, *arguments], f"python -m bertpre.{name}"))
 
 
+def spin_briefly() -> None:
+    """Let threads without work sleep sooner; before torch is imported, and unless the environment has its own number.
+
+    Those of GNU OpenMP look for work 300,000 times before they sleep. Beside another program that computes they so keep
+    a processor from the thread that has the work: steps took twice as long and more (docs/results.md).
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+
+
 def call_app(arguments: list[str], name: str) -> None:
     """Run a command.
 
@@ -475,6 +486,7 @@ def guarded(call: Callable[[list[str]], object]) -> None:
 
     `--debug` shows the traceback instead. Of several processes the main one speaks first.
     """
+    spin_briefly()
     debug, logger = "--debug" in sys.argv, logging.getLogger("bertpre")
     logger.handlers, console.is_quiet = [WarningHandler()], False
     try:

@@ -12,7 +12,7 @@ from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.linear import Predictor, linear_models
 from bertpre.finetuning.loading import can_start_at_random, load_own_tokenizer, recipe_tokenizer
 from bertpre.finetuning.scores import main_metrics, score
-from bertpre.finetuning.seeds import compared_fingerprint
+from bertpre.finetuning.seeds import compared_fingerprint, examples_fingerprint, learned_fingerprint
 from bertpre.finetuning.splits import Labelled
 from bertpre.recipe import Recipe
 from bertpre.reporting.evaluation import is_comparable, own_row
@@ -45,7 +45,8 @@ def baseline(recipe: Recipe) -> dict[str, Any]:
         rows[name] = row | {"seconds": time.perf_counter() - start}
         print_row(name, rows[name])
     write_results(folder, "baseline", rows)
-    write_results(folder, "baseline_of", compared_fingerprint(labelled))
+    learned, tested = learned_fingerprint(labelled), examples_fingerprint([test])
+    write_results(folder, "baseline_of", compared_fingerprint(recipe, learned, tested))
     if can_start_at_random(recipe, "baseline"):
         rows[UNTRAINED] = measure_untrained(labelled)
         print_row(UNTRAINED, rows[UNTRAINED])

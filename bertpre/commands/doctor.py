@@ -169,12 +169,13 @@ def rate_lines(training: Training, architecture: str) -> Iterator[str]:
 def batch_lines(recipe: Recipe, data: PretrainingData) -> Iterator[str]:
     """How a step is made up in each phase, and whether the corpus fills it."""
     processes, unit = data.accelerator.num_processes, "rows" if recipe.pairs.kind == "none" else "pairs"
-    for number, phase in enumerate(data.phases, start=1):
+    for number, phase in enumerate(data.phases):
         size, micro = phase.global_batch_size, phase.micro_batch_size
         passes = math.ceil(size / processes / micro)
         rows = f"{micro}" if size == micro * passes * processes else f"at most {micro}"
         made = f"{rows} in a pass x {passes} passes" if len(phase.choices) == 1 else f"{micro} in passes that fit"
-        yield f"phase {number}: {size} {unit} of {phase.max_length} tokens a step = {made} x {processes} processes"
+        step = f"{size} {unit} of {phase.max_length} tokens a step"
+        yield f"training.phases[{number}]: {step} = {made} x {processes} processes"
         count, groups = 0, iter(range(phase.dataset.groups))
         while count < size and (group := next(groups, None)) is not None:
             count += len(phase.dataset.plan(0, group)[0])
@@ -205,9 +206,9 @@ def size_lines(recipe: Recipe, trainer: Trainer, dtype: torch.dtype, folder: Pat
 def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> Iterator[str]:
     """A dry run of the largest batches, a few steps, what they say about the whole, and one batch overfit."""
     rehearsal = rehearse(trainer, REHEARSED_STEPS, OVERFIT_STEPS)
-    for number, phase in enumerate(data.phases, start=1):
+    for number, phase in enumerate(data.phases):
         if len(phase.choices) > 1:
-            yield f"phase {number}: {phase.micro_batch_size} examples in a pass fit"
+            yield f"training.phases[{number}]: {phase.micro_batch_size} examples in a pass fit"
     work = "compiling and running" if trainer.training_step.is_compiled else "running"
     yield f"the largest batches fit; {work} them took {duration(rehearsal.startup_seconds)}"
     costs = phase_costs(recipe.training, trainer.training_step.model.config)

@@ -68,7 +68,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
             "texts, their labels or bertpre changed; run `bertpre finetune` again"
         )
     test, unlabelled = labelled.test, labelled.unlabelled
-    has_changed = learned_fingerprint(labelled) != read_results(folder)["finetune"].get("examples_digest")
+    learned, tested = learned_fingerprint(labelled), examples_fingerprint([test])
+    has_changed = learned != read_results(folder)["finetune"].get("examples_digest")
     if has_changed:
         print(f"warning: {CHANGED}")
     known = known_from_validation(settings, parts, test)
@@ -79,8 +80,8 @@ def evaluate(recipe: Recipe, labelled: Labelled | None = None) -> dict[str, Any]
     metrics, labels, outputs = measure(recipe, parts, unlabelled, test)
     if settings.seeds > 1:
         metrics["seeds"] = measure_seeds(recipe, test, read_results(folder)["finetune"]["seed"], metrics)
-    metrics |= {"examples_digest": examples_fingerprint([test]), "label_files": state_of_label_files(recipe)}
-    compared = compared_fingerprint(labelled)
+    metrics |= {"examples_digest": tested, "label_files": state_of_label_files(recipe)}
+    compared = compared_fingerprint(recipe, learned, tested)
     metrics |= {"chosen_on_test": is_chosen, "compared": None if has_changed else compared}
     write_predictions(folder / "predictions.parquet", test, labels, outputs)
     metrics["mistakes"] = worst_mistakes(settings.task, test, labels, outputs)

@@ -85,7 +85,7 @@ def load_folder(
     """One split of a folder: as `datasets` reads it or saved it, or by content where it knows no file's ending."""
     from datasets import load_dataset, load_from_disk
 
-    refuse_dangling(folder.rglob("*"), key)
+    refuse_dangling(data_in(folder), key)
     found, declared, by_content = files_by_split(folder, name)
     saved = saved_splits(folder)
     if (by_content or saved) and split not in found:
@@ -170,7 +170,7 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     if lists_files(folder / "README.md"):
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
-    places = [each for each in outside_runs(sorted(folder.rglob("*")), folder) if is_data(each.relative_to(folder))]
+    places = data_in(folder)
     if links := [place for place in places if place.is_symlink() and place.is_dir()]:
         raise UserError(
             f"{path_key(key)}: {links[0]} is a link to a folder, which is not followed; give a pattern, which follows "
@@ -199,6 +199,12 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
             f"{unread[0].name}). In a folder, names such as train and test assign files to splits, and all files have "
             f"the same ending; to read {which} give a pattern, e.g. {pattern}"
         )
+
+
+def data_in(folder: Path) -> list[Path]:
+    """What lies in a folder and may be data, sorted: neither hidden nor in a run directory."""
+    visible = [place for place in sorted(folder.rglob("*")) if is_data(place.relative_to(folder))]
+    return outside_runs(visible, folder)
 
 
 def refuse_dangling(files: Iterable[Path], key: str) -> None:
@@ -265,11 +271,11 @@ def files_of_pattern(path: str, key: str) -> list[str]:
     if not glob.has_magic(path) or Path(path).exists():
         return []
     found = list(map(Path, sorted(glob.glob(path, recursive=True))))
-    refuse_dangling(found, key)
-    matching = [file for file in found if file.is_file()]
     before_pattern = takewhile(lambda part: not glob.has_magic(part), Path(path).parts)
-    files = list(map(str, outside_runs(matching, Path(*before_pattern))))
-    if left_out := len(matching) - len(files):
+    outside = outside_runs(found, Path(*before_pattern))
+    refuse_dangling(outside, key)
+    files = [str(file) for file in outside if file.is_file()]
+    if left_out := sum(file.is_file() for file in found) - len(files):
         log_once(f"{key}: {left_out:,} files of run directories match {path!r} and are not read")
     if not files:
         raise UserError(f"{path_key(key)}: the pattern {path!r} matches no file")

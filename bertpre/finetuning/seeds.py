@@ -94,10 +94,9 @@ def learned_fingerprint(labelled: Labelled) -> str:
     return examples_fingerprint([part for part in parts if part is not None])
 
 
-def compared_fingerprint(labelled: Labelled) -> str:
-    """A hash of what models are compared on: the texts that they learn from, the test texts, and the recipe's keys."""
-    parts = recipe_fingerprint(labelled.recipe), learned_fingerprint(labelled), examples_fingerprint([labelled.test])
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+def compared_fingerprint(recipe: Recipe, learned: str, tested: str) -> str:
+    """A hash of what models are compared on: the recipe's keys, and the hashes of training and test texts."""
+    return hashlib.sha256(" ".join([recipe_fingerprint(recipe), learned, tested]).encode()).hexdigest()[:16]
 
 
 def fit_seed(tuning: FineTuning, seed: int, made_from: str) -> dict[str, Any]:

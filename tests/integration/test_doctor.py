@@ -76,7 +76,7 @@ def test_it_rehearses_the_training_and_writes_nothing(tiny_run: Path, capsys: py
     before = tree_hash(tiny_run)
     said = examine(tiny_run, capsys)
     assert tree_hash(tiny_run) == before
-    assert "phase 1: 8 pairs of 32 tokens a step = 8 in a pass x 1 passes x 1 processes" in said
+    assert "training.phases[0]: 8 pairs of 32 tokens a step = 8 in a pass x 1 passes x 1 processes" in said
     assert "the largest batches fit; running them took" in said
     assert "training.max_steps ends training after about 10 steps" in said
     assert "overfit one batch: MLM loss 6." in said
@@ -118,7 +118,7 @@ def test_it_counts_the_passes_over_short_rows(tiny_run: Path, size: int, expecte
     recipe = load_recipe(str(tiny_run / "recipe.yaml"), [*overrides, "model.max_position_embeddings=512"])
     data = PretrainingData(recipe, load_tokenizer(tiny_run / "tokenizer"), tiny_run / "data", Accelerator(cpu=True))
     (said,) = batch_lines(recipe, data)
-    assert said == f"phase 1: {size} pairs of 512 tokens a step = {expected} x 1 processes"
+    assert said == f"training.phases[0]: {size} pairs of 512 tokens a step = {expected} x 1 processes"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -102,6 +103,22 @@ def test_a_command_that_only_prints_imports_little(arguments: list[str]) -> None
     heavy = {"torch", "transformers", "numpy", "datasets", "huggingface_hub", "rich", "tqdm"}
     heavy |= {"pydantic"} if arguments == ["--version"] else set()
     assert heavy & set(done.stderr.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, cli.SPINS), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, "30000000000")],
+)
+def test_threads_without_work_sleep_soon(given: dict[str, str], expected: str) -> None:
+    program = "from bertpre.cli import guarded; guarded(lambda _: __import__('torch'))"
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True,
+        env=kept | {"OMP_DISPLAY_ENV": "verbose"} | given,
+    ).stderr  # fmt: skip
+    if "GOMP_SPINCOUNT" not in said:
+        pytest.skip("torch does not use GNU OpenMP here")
+    assert f"GOMP_SPINCOUNT = '{expected}'" in said
 
 
 def test_quiet_counts_before_and_after_the_command(

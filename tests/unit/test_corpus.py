@@ -640,6 +640,10 @@ def test_a_folder_without_data_is_not_taken_for_a_hub_id(tmp_path: Path) -> None
 def test_links_that_lead_nowhere_are_no_files_less(pattern: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One text. It goes on.")
     (tmp_path / "notes").symlink_to("nowhere")  # not a file of data
+    for folder in (".cache", "run/tokenizer"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "words.txt").symlink_to("nowhere")
+    (tmp_path / "run" / "recipe.yaml").touch()
     place = tmp_path / pattern
     assert len(list(read_documents(str(place)))) == 1
     for name in ("b.txt", "c.txt"):
