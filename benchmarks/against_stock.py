@@ -1,4 +1,4 @@
-"""Compare a training step of bertpre with steps of the stock classes, time and memory; prints one JSON line.
+"""Compare a training step of bertpre with steps of the stock classes, time and memory; a JSON line for each shape.
 
 python benchmarks/against_stock.py [ROUNDS] [TEXT] [KIND] [SHAPE ...]
     (default: 5 rounds, random ids, none, the shapes of this device; the variants take turns, medians are reported)
@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from real_rows import own_rows, prepared_run, stock_rows
@@ -120,7 +121,7 @@ def prepare(name: str, shape: str, text: str = RANDOM, kind: str = "none") -> Ca
     return lambda: variant.step(batch, timed=False)  # turns.py waits, as for bertpre
 
 
-def measure(shape: str, rounds: int, text: str, kind: str) -> dict[str, object]:
+def measure(shape: str, rounds: int, text: str, kind: str) -> dict[str, Any]:
     """A shape's results: tokens per second, ratios, fractions of the rate of a bf16 matrix product, and more."""
     group, size, length, sizes = SHAPES[shape]
     with tempfile.TemporaryDirectory() as folder:
@@ -153,13 +154,13 @@ def ratios(rates: dict[str, float], name: str) -> dict[str, float]:
 def main(rounds: int = 5, text: str = RANDOM, kind: str = "none", *shapes: str) -> None:
     """Measure and print."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    results = {
-        shape: measure(shape, int(rounds), text, kind)
-        for shape in shapes or [shape for shape in SHAPES if SHAPES[shape][0] == device]
-    }
     line = {"benchmark": "against_stock", "rounds": int(rounds), "rows": RANDOM if text == RANDOM else kind}
-    print(json.dumps(line | results | {"hardware": hardware(device)}))
-    if failed := {name for result in results.values() for name in result["failed"]}:
+    failed: set[str] = set()
+    for shape in shapes or [shape for shape in SHAPES if SHAPES[shape][0] == device]:
+        result = measure(shape, int(rounds), text, kind)
+        print(json.dumps(line | {shape: result, "hardware": hardware(device)}), flush=True)
+        failed |= set(result["failed"])
+    if failed:
         raise SystemExit(f"failed: {', '.join(sorted(failed))}")
 
 

@@ -4,11 +4,12 @@
 #   benchmarks/gpu.sh [PART ...] [--smoke]        (default: all parts, in this order: what matters most comes first)
 #
 #   checks    training is right: loss, compiling, resuming, NaN, checkpoints, export, padding (gpu_checks.py)
-#   recipe    imdb-small-gpu, two minutes of pretraining (gpu_recipe.py)
+#   recipe    imdb-small-gpu, four minutes of pretraining (gpu_recipe.py)
 #   stock     BERT-base at 128 and 512 against stock BERT and ModernBERT, on text without pairs (against_stock.py)
 #   loop      the loop against the bare step (loop.py)
 #   profile   where a step's time goes (step_profile.py)
-#   ablation  rows, padding, optimizers, compiling (with CUDA graphs too), dropout, architecture: one changed at a time
+#   padding, compile, rows, optimizer, model
+#             one choice changed at a time: with padding and without, CUDA graphs, masks, Muon, dropout and architecture
 #             (gpu_ablation.py)
 #   sweep     the size of the micro-batch (gpu_ablation.py)
 #   pairs     as stock, on pairs
@@ -49,7 +50,7 @@ parts=() smoke=()
 for argument in "$@"; do
     if [ "$argument" = --smoke ]; then smoke=(--smoke); else parts+=("$argument"); fi
 done
-[ ${#parts[@]} -gt 0 ] || parts=(checks recipe stock loop profile ablation sweep pairs)
+[ ${#parts[@]} -gt 0 ] || parts=(checks recipe stock loop profile padding compile rows optimizer model sweep pairs)
 
 text=${RUN:-sample} stock=(base_128 base_512) profiled=base_128 rounds=5 looped=("${RUN:-imdb-small-gpu}")
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -63,7 +64,9 @@ for part in "${parts[@]}"; do
         checks) command=(gpu_checks.py "${smoke[@]}") ;;
         stock) command=(against_stock.py $rounds "$text" none "${stock[@]}") ;;
         pairs) command=(against_stock.py $rounds "$text" nsp "${stock[@]}") ;;
-        ablation | sweep) command=(gpu_ablation.py "$part" "${smoke[@]}") ;;
+        padding) command=(gpu_ablation.py padding modern_padding "${smoke[@]}") ;;
+        compile | rows | optimizer | model) command=(gpu_ablation.py "$part" "${smoke[@]}") ;;
+        sweep) command=(gpu_ablation.py rows_of_128 rows_of_512 "${smoke[@]}") ;;
         profile) command=(step_profile.py $profiled) ;;
         loop) command=(loop.py $rounds "${looped[@]}") ;;
         recipe) command=(gpu_recipe.py "${smoke[@]}" ${RUN:+"$RUN"}) ;;

@@ -27,7 +27,7 @@ import accelerate
 import torch
 import transformers
 from safetensors.torch import load_file
-from training_step import product_flops, random_batch
+from training_step import random_batch
 from transformers import AutoModelForMaskedLM
 
 from bertpre.commands.prepare import prepare
@@ -40,6 +40,7 @@ from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining import batches
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
+from bertpre.runtime import measured_flops
 from bertpre.training.batches import to_device
 from bertpre.training.checkpoint import (
     Checkpoints,
@@ -117,7 +118,7 @@ def machine(place: Place) -> Facts:
     facts = {
         "torch": torch.__version__, "cuda": torch.version.cuda, "transformers": transformers.__version__,
         "accelerate": accelerate.__version__, "python": sys.version.split()[0],
-        "bf16_gflops": round(product_flops(place.device.type) / 1e9),
+        "bf16_gflops": round(measured_flops(place.device, torch.bfloat16) / 1e9),
     }  # fmt: skip
     if on_gpu:
         command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]

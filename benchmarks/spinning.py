@@ -4,7 +4,8 @@ python benchmarks/spinning.py [ROUNDS] [RUN]        (default: 3 rounds of quicks
 
 Steps of the recipe's loop, on the data of the run directory RUN if one is given, with GNU OpenMP's own number of spins
 (300,000 while it has no more threads than there are processors) and with others: alone, and beside another program that
-computes with all threads and spins as it comes. Each round is a process for each, in turns; medians are reported.
+computes, with one thread, the same with the least priority, or with all threads. Each round is a process for each, in
+turns; medians are reported.
 """
 
 import json
@@ -19,9 +20,15 @@ from loop import loop_of, prepared
 from training_step import hardware
 from turns import seconds_of
 
-SPINS = ("", "100000", "10000", "1000")  # empty: as it comes
+SPINS = ("", "10000", "1000")  # empty: as it comes
 STEPS, WARM_UP = 30, 8
-BUSY = "import torch\nx = torch.randn(2048, 128)\nwhile True: torch.nn.functional.gelu(x @ x.T)"
+BUSY = (sys.executable, "-c", "import torch\nx = torch.randn(2048, 128)\nwhile True: torch.nn.functional.gelu(x @ x.T)")
+ONE_THREAD = ("env", "OMP_NUM_THREADS=1")
+OTHERS = {
+    "beside one thread": (*ONE_THREAD, *BUSY),
+    "beside one of least priority": ("nice", "-n", "19", *ONE_THREAD, *BUSY),
+    "beside as many threads": BUSY,
+}
 
 
 def measure(place: str) -> float:
@@ -53,9 +60,10 @@ def main(rounds: str = "3", place: str = "quickstart") -> None:
     """Measure and print."""
     os.environ.pop("GOMP_SPINCOUNT", None)
     seconds = {"alone": medians(int(rounds), place)}
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
-        seconds["beside another program"] = medians(int(rounds), place)
-        other.kill()
+    for name, command in OTHERS.items():
+        with subprocess.Popen(command) as other:
+            seconds[name] = medians(int(rounds), place)
+            other.kill()
     line = {"benchmark": "spinning", "place": place, "rounds": int(rounds), "seconds_a_step": seconds}
     print(json.dumps(line | {"hardware": hardware("cpu")}))
 

@@ -3,6 +3,7 @@
 python benchmarks/step_profile.py [SHAPE]        (default: base, on a GPU base_128; or another of against_stock.py)
 python benchmarks/step_profile.py finetune_LENGTH        (a step of recipe imdb-mini-cpu's fine-tuning, 32 random rows)
 
+The rows of base and mini are random pairs; those of base_128, base_512 and tiny are full, without pairs and mask.
 Fractions of the time of three steps, by torch's profiler: on a CPU with a mark for each loop that torch.compile wrote,
 on a GPU of its kernels. A loop belongs to the first group below that its name contains; loops that fuse two groups
 count for the first. On a GPU `busy` is the fraction of the steps during which a kernel ran, and `longest` names the
@@ -16,14 +17,15 @@ from typing import Any
 
 import torch
 import torch._inductor.config
-from against_stock import prepare
+from against_stock import MASKED_SHARE, SHAPES, bertpre_config, prepare
 from finetune_step import ROWS, classifier, random_rows
 from torch.profiler import ProfilerActivity, profile, schedule
-from training_step import hardware
+from training_step import OwnStep, hardware, random_batch
 from turns import WARM_UP_STEPS, seconds_of
 
 from bertpre.data.sampler import Position
 from bertpre.finetuning.task import Task, TaskModel, TaskObjective
+from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
 from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.training.batches import StepBatch, to_device
@@ -72,13 +74,23 @@ def finetuning_step(length: int) -> Callable[[], object]:
     return lambda: step.run(0, batch, {"num_items_in_batch": ROWS}, 1.0, lambda measured: None)
 
 
+def pretraining_step(shape: str) -> Callable[[], object]:
+    """A step of pretraining on rows of one shape."""
+    kind, size, length, sizes = SHAPES[shape]
+    if kind == "cpu":
+        return prepare("bertpre", shape)
+    batch = random_batch(size, length, sizes["vocab_size"], MASKED_SHARE)
+    packed = {name: value for name, value in batch.items() if name not in ("attention_mask", "next_sentence_label")}
+    return OwnStep(BertPreForPreTraining(bertpre_config("bertpre", sizes)), packed)
+
+
 def main(shape: str) -> None:
     """Measure and print."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch._inductor.config.cpp.enable_kernel_profile = True
     torch._inductor.config.cpp.descriptive_names = "original_aten"
     kind, _, length = shape.partition("_")
-    step = finetuning_step(int(length)) if kind == "finetune" else prepare("bertpre", shape)
+    step = finetuning_step(int(length)) if kind == "finetune" else pretraining_step(shape)
     for _ in range(WARM_UP_STEPS):
         step()
     unprofiled = seconds_of(step, STEPS, device)

@@ -103,13 +103,14 @@ class OwnStep:
         compiled: bool = True,
         dtype: torch.dtype = torch.bfloat16,
         micro_batches: int = 1,
+        dynamic: bool = False,
     ) -> None:
         accelerator, objective = start_accelerator(), LossOnly("next_sentence_label" in batch)
         if not objective.has_pairs:
             freeze_pair_head(model)
         place_model(model, accelerator, dtype)
         deterministic = choose_deterministic("auto", accelerator.device)
-        arithmetic = Arithmetic(dtype, compiled, deterministic=deterministic)
+        arithmetic = Arithmetic(dtype, compiled, dynamic, deterministic=deterministic)
         self.training_step = TrainingStep(accelerator, model, optimizers(model), objective, arithmetic, seed=0)
         self.counts = {name: micro_batches * count for name, count in objective.counts(batch).items()}
         self.batch, self.number = StepBatch([to_device(batch, accelerator.device)] * micro_batches, Position()), 0
@@ -161,28 +162,11 @@ def take_turns(
 def hardware(device: str = "cpu") -> dict[str, object]:
     """The machine and versions that a measurement belongs to."""
     name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
-    gflops = round(product_flops(device) / 1e9)
+    gflops = round(measured_flops(torch.device(device), torch.bfloat16) / 1e9)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    if device == "cuda":
+        versions["cudnn"] = str(torch.backends.cudnn.version())
     return {"device": name, "threads": torch.get_num_threads(), **versions, "bf16_gflops": gflops}
-
-
-def product_flops(device: str, size: int = 8192, products: int = 100) -> float:
-    """The rate of bf16 matrix products, in FLOP/s: the best of 1024 x 1024 on a CPU, of many large ones on a GPU.
-
-    A GPU that was idle has a low clock, so as many products as are timed come first.
-    """
-    if device != "cuda":
-        return measured_flops(torch.device(device), torch.bfloat16)
-    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in "ab")
-    seconds = []
-    for _ in range(2):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(products):
-            a @ b
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return 2 * size**3 * products / seconds[-1]
 
 
 def shares(phases: dict[str, float]) -> dict[str, float]:

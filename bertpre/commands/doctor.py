@@ -95,7 +95,7 @@ def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterato
     is_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else f"{cpu_name()}, {os.cpu_count()} cores, no GPU"
     dtype = choose_dtype(recipe.training.precision, device)
-    rate = measured_flops(device, dtype, 8192 if is_gpu else 1024)
+    rate = measured_flops(device, dtype)
     yield f"{name}: {rate / 1e9:,.0f} GFLOP/s in {str(dtype).removeprefix('torch.')}, which training would use"
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(place).free

@@ -111,8 +111,10 @@ def begin_thread(device: torch.device) -> None:
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """A batch on the device."""
-    if device.type == "cuda":  # a copy from pinned memory does not make the CPU wait
-        return {name: value.pin_memory().to(device, non_blocking=True) for name, value in batch.items()}
+    if (
+        device.type == "cuda"
+    ):  # a copy from pinned memory does not make the CPU wait; an expanded tensor cannot be pinned
+        return {name: value.contiguous().pin_memory().to(device, non_blocking=True) for name, value in batch.items()}
     return {name: value.to(device) for name, value in batch.items()}
 
 

@@ -1,7 +1,7 @@
 """Micro-batches whose padding is not computed: their tokens form one row, whose length is one of a few.
 
 Lengths and indices are made here, on the CPU and ahead of time. So the device is never waited for, and shapes repeat:
-torch.compile makes a program for each number of slots, at most LEVELS + 1 for one shape of rows.
+at most LEVELS + 1 numbers of slots for one shape of rows. One compiled program serves them all.
 """
 
 import numpy as np

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bertpre.data.sampler import Position
-from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
+from bertpre.training.batches import BatchSource, Prefetcher, StepBatch, to_device
 from tests.helpers import LIMIT, wait_until
 from tests.toys import ToyObjective
 
@@ -31,6 +31,22 @@ def test_the_thread_uses_the_gpu_of_its_process(
             batches.begin(Position(), 0.0)
             batches.next_batch()
     assert chosen == [(index, False) for index in expected]
+
+
+def test_a_tensor_that_repeats_its_memory_reaches_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pin_memory(
+        tensor: torch.Tensor,
+    ) -> torch.Tensor:  # as torch's: it keeps the strides, which copying then refuses
+        places = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return torch.empty(places, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride()).copy_(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *_, **__: tensor)
+    expanded = torch.arange(3).expand(2, -1)
+    batch = to_device({"token_type_ids": expanded, "labels": torch.ones(2)}, torch.device("cuda"))
+    assert batch["token_type_ids"].tolist() == [[0, 1, 2], [0, 1, 2]] and batch["labels"].tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        pin_memory(expanded)
 
 
 def test_the_thread_takes_no_other_threads_and_leaves_the_training_its_own() -> None:
