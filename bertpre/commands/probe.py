@@ -12,7 +12,7 @@ from bertpre.data.store import open_shards, read_token_counts
 from bertpre.errors import UserError, unreadable
 from bertpre.finetuning.acceptability import SentenceScorer, encode, share_preferred
 from bertpre.finetuning.loading import load_masked_lm, readable_length
-from bertpre.finetuning.pseudo_likelihood import running_text
+from bertpre.finetuning.pseudo_likelihood import refuse_without_causal_mask, running_text
 from bertpre.model.casting import in_type
 from bertpre.run_directory import data_folder, is_run, load_run
 from bertpre.runtime import choose_dtype, start_accelerator
@@ -160,6 +160,8 @@ def acceptability(
     are those of pairs with BLiMP's `linguistics_term`.
     """
     texts = [side for pairs in pairs_of.values() for pair in pairs for side in pair[:2]]
+    if causal:
+        refuse_without_causal_mask(network, tokenizer)
     scorer = SentenceScorer.for_texts(network, tokenizer, texts, causal)
     by_file: dict[str, np.ndarray] = {}  # the scores (N, 2) of each file's acceptable and unacceptable sentences
     phenomena: list[str | None] = []
@@ -201,7 +203,7 @@ def read_pairs(file: Path) -> list[tuple[str, str, str | None]]:
             row = json.loads(line)
             good, bad = row["sentence_good"], row["sentence_bad"]
             if not all(isinstance(side, str) and side.strip() for side in (good, bad)):
-                raise ValueError("an empty sentence")
+                raise ValueError("an empty sentence, or no text")
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"--pairs: line {number} of {file} is not a pair with sentence_good and sentence_bad ({error})"

@@ -46,14 +46,17 @@ class SentenceScorer:
         return cls(tokenizer, compiled(network, SHARE_OF_CLOSE * reads.sum()), quick, causal)
 
     def pair_scores(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """The scores (N, 2) of the sentences of pairs; only those that differ by less than CLOSE nats are exact."""
-        if self.quick is None:
-            return self.scores(self.exact, sides(pairs)).reshape(-1, 2)
-        scores = self.scores(self.quick, sides(pairs)).reshape(-1, 2)
-        close = np.flatnonzero(np.abs(scores[:, 0] - scores[:, 1]) < CLOSE)
-        if len(close):
+        """The scores (N, 2) of the sentences of pairs; only those that differ by less than CLOSE nats are exact.
+
+        Raises UserError where a score is not finite.
+        """
+        scores = self.scores(self.exact if self.quick is None else self.quick, sides(pairs)).reshape(-1, 2)
+        close = np.flatnonzero(~(np.abs(scores[:, 0] - scores[:, 1]) >= CLOSE))  # also where fp16 overflows
+        if self.quick is not None and len(close):
             again = [pairs[number] for number in close]
             scores[close] = self.scores(self.exact, sides(again)).reshape(-1, 2)
+        if (bad := np.flatnonzero(~np.isfinite(scores).all(1))).size:
+            raise UserError(f"the model's score is not a finite number: {pairs[bad[0]][0]!r}")
         return scores
 
     def scores(self, network: "PreTrainedModel", texts: list[str]) -> np.ndarray:

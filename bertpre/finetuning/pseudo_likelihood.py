@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from bertpre.errors import UserError
+from bertpre.errors import UserError, first_line
 from bertpre.finetuning.encoding import Template, in_slices
 from bertpre.finetuning.inference import read
 from bertpre.finetuning.loading import readable_length
@@ -108,6 +108,28 @@ def score_from_left(
             for number, row in zip(same[part], values.cpu().numpy(), strict=True):
                 scored[number] = row
     return scored
+
+
+def refuse_without_causal_mask(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Raise UserError for a model from which `score_from_left` cannot hide the tokens that follow.
+
+    Some read no such mask (ConvBERT, FNet) or cannot take one (DeBERTa). In layers with local attention it would
+    replace their own.
+    """
+    kind = network.config.model_type
+    if "sliding_attention" in (getattr(network.config, "layer_types", None) or ()):
+        raise UserError(
+            f"--causal: this {kind} has layers with local attention, in which a causal mask would replace it"
+        )
+    template = Template.of(tokenizer, pairs=False)
+    row = np.full(min(8, (readable_length(network) or 512) - template.length), tokenizer.mask_token_id)
+    other = np.append(row[:-1], (row[-1] + 1) % network.config.vocab_size)
+    try:
+        before, after = (values[:-1] for values in score_from_left(network, tokenizer, [row, other]))
+    except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"--causal: a {kind} takes no mask of what follows each token: {first_line(error)}") from None
+    if not np.allclose(before, after, rtol=0, atol=1e-5):
+        raise UserError(f"--causal: a {kind} reads the tokens that follow, whatever the mask")
 
 
 def readable_lengths(network: "PreTrainedModel", rows: list[np.ndarray], template: Template) -> np.ndarray:

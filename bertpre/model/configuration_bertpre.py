@@ -100,6 +100,11 @@ class BertPreConfig(PreTrainedConfig):
         if self.architecture == "bert" and self.classifier_pooling != "cls":
             raise ValueError("classifier_pooling must be 'cls' with architecture 'bert'; 'mean' needs 'modern'")
 
+    def validate_decoder(self) -> None:
+        """`is_decoder`, which stock BERT would obey, must not be set."""
+        if getattr(self, "is_decoder", False):
+            raise ValueError("is_decoder is not read: every token sees both sides; give an attention_mask (B, 1, S, S)")
+
     def validate_heads(self) -> None:
         """Heads must divide the hidden size; rotary embeddings rotate pairs, so their head dimension must be even."""
         if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads != 0:

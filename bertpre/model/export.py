@@ -74,6 +74,10 @@ def export_model(source: Path, to: str | None, target: Path) -> float:
     config = read_config(str(source))
     if not isinstance(config, BertPreConfig):
         return export_other(source, config, to, target)
+    if (config.architectures or [""])[0] == "BertPreModel":
+        raise UserError(
+            f"{source} holds an encoder alone, which has no output to compare; it loads by AutoModel as it is"
+        )
     stock = STOCK[config.architecture]
     to = to or stock
     is_pretrained = config.architectures[0] == "BertPreForPreTraining"

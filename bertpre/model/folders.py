@@ -60,6 +60,8 @@ def save_model(
         )
     most = model.config.max_position_embeddings if isinstance(model.config, BertPreConfig) else None
     if longest is not None:
+        if isinstance(longest, bool) or not isinstance(longest, int):
+            raise UserError(f"longest: {longest!r} is not a whole number")
         refuse_outside("longest", longest, 1, most or math.inf)
     elif most is not None:
         longest = min(tokenizer.model_max_length, most)

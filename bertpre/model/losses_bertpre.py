@@ -64,7 +64,7 @@ def prepared_labels(labels: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Labels (N,) as places (N, 1), and the weight of each, (N, 1): 0 where there is no target."""
     if ((labels < 0) & (labels != IGNORE_INDEX)).any():  # gather would not notice, as torch's own loss does
         raise IndexError(f"label {int(labels[labels != IGNORE_INDEX].min())} is out of bounds")
-    return labels.clamp(min=0).unsqueeze(-1), ((labels != IGNORE_INDEX) * weight).unsqueeze(-1)
+    return labels.long().clamp(min=0).unsqueeze(-1), ((labels != IGNORE_INDEX) * weight).unsqueeze(-1)
 
 
 def turn_into_gradient(scores: Tensor, labels: Tensor, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -54,7 +54,7 @@ from .losses_bertpre import (
     cross_entropy,
     makes_own_gradient,
 )
-from .rows_bertpre import encode_tokens, encode_unpadded, take_tokens
+from .rows_bertpre import PACKED_ROWS, encode_tokens, encode_unpadded, take_tokens
 
 # ---- what all models share -------------------------------------------------------------------------------------------
 
@@ -161,10 +161,11 @@ class BertPreModel(BertPrePreTrainedModel):
     ) -> BertPreModelOutput:
         """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and pooled ones (B, E).
 
-        `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), used unchanged; or None, which is
-        faster, when no row is padded. With flash attention no layer computes padding, and the hidden states there are
-        0, unless `output_hidden_states` asks for all layers. Transformers' arguments for packed rows (`cu_seq_lens_q`
-        and its siblings) reach that kernel unchanged; eager, sdpa and flex attention give way to `attention_of_rows`.
+        `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), bool or added to the scores; or
+        None, which is faster, when no row is padded. With flash attention no layer computes padding, and the hidden
+        states there are 0, unless `output_hidden_states` asks for all layers. Transformers' arguments for packed rows
+        (`cu_seq_lens_q` and its siblings) reach that kernel unchanged; eager, sdpa and flex attention give way to
+        `attention_of_rows`.
 
         `read_positions` (B, R) are the only positions whose last hidden states the caller reads, as `read_states`
         (B, R, E); `pooled` says whether the pooled states are read too. Where nothing else can be seen, the last layer
@@ -174,7 +175,8 @@ class BertPreModel(BertPrePreTrainedModel):
         do not depend on the rows' lengths: `unpadded` of bertpre/training/unpadding.py makes and explains them. States
         at padding are then those of other positions, and recorded ones are (1, T, E).
 
-        Raises ValueError unless exactly one of ids and embeddings is given, and where a row is too long for "bert".
+        Raises ValueError unless exactly one of ids and embeddings is given, where a row is too long for "bert", and
+        where one of the four arguments for packed rows is missing.
         """
         given = [each for each in (input_ids, inputs_embeds) if each is not None]
         if len(given) != 1:
@@ -182,6 +184,8 @@ class BertPreModel(BertPrePreTrainedModel):
         rows, length, longest = given[0], given[0].shape[1], self.config.max_position_embeddings
         if self.config.architecture == "bert" and length > longest:
             raise ValueError(f"a sequence of {length} tokens exceeds max_position_embeddings={longest}")
+        if 0 < sum(kwargs.get(name) is not None for name in PACKED_ROWS) < len(PACKED_ROWS):
+            raise ValueError(f"packed rows need all of {', '.join(PACKED_ROWS)}")
         if position_ids is None:
             position_ids = torch.arange(length, device=rows.device).unsqueeze(0)  # (1, S)
         if token_index is not None:
@@ -216,7 +220,7 @@ class BertPreModel(BertPrePreTrainedModel):
         self, read_positions: Tensor | None, pooled: bool, attention_mask: Tensor | None, **kwargs: object
     ) -> Tensor | None:
         # The positions (B, R) that the last layer has to compute, [CLS] first if the pooler reads it; None: all.
-        if read_positions is None:
+        if read_positions is None or not read_positions.shape[1]:  # kernels take no rows without a query
             return None
         pooler = self.pooler if pooled else None
         recorded = ("output_hidden_states", "output_attentions")

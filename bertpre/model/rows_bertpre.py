@@ -19,6 +19,9 @@ except ImportError:  # before torch 2.10
     varlen_attn = None
 
 
+PACKED_ROWS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # transformers' arguments; all or none
+
+
 def has_varlen_kernel(query: Tensor) -> bool:
     """Whether torch's kernel for rows of several lengths takes such queries."""
     return varlen_attn is not None and query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)

@@ -177,6 +177,17 @@ def test_close_pairs_are_read_again_in_fp32_and_the_decisions_are_its_own(
     assert read[2][0] == torch.float32 and 0 < read[2][1] <= count and abs(read[2][1] - close) <= 8
 
 
+def test_scores_that_are_no_numbers_are_refused(tiny_run: Path, tmp_path: Path) -> None:
+    network, tokenizer = load_masked_lm(str(tiny_run))
+    pair = (SENTENCES[0], SENTENCES[1])
+    quick = copy.deepcopy(network)
+    torch.nn.init.constant_(next(quick.parameters()), math.nan)  # as where fp16 overflows
+    scores = SentenceScorer(tokenizer, network).pair_scores([pair])
+    assert np.array_equal(SentenceScorer(tokenizer, network, quick).pair_scores([pair]), scores)
+    with pytest.raises(UserError, match="the model's score is not a finite number: 'The film"):
+        SentenceScorer(tokenizer, quick).pair_scores([pair])
+
+
 def test_ties_are_wrong_and_counted_and_phenomena_have_their_own_lines(
     tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ from bertpre.model import BertPreConfig
         ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\)"),
         ({"rope_theta": -1.0}, "rope_theta must be positive"),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, "as rope_theta"),
+        ({"is_decoder": True}, "is_decoder is not read"),
         ({"vocab_size": 4}, "mask_token_id"),
         ({"classifier_pooling": "max"}, "classifier_pooling must be one of cls, mean"),
         ({"architecture": "bert", "classifier_pooling": "mean"}, "'mean' needs 'modern'"),

@@ -188,6 +188,9 @@ def test_a_tokenizer_that_does_not_fit_the_model_is_refused(architecture: str, t
     for longest in (0, 17):
         with pytest.raises(UserError, match=f"longest: {longest} is not from 1 to 16"):
             save_model(model, tokenizer, tmp_path / "model", longest)
+    for strange in (12.5, True, "8"):
+        with pytest.raises(UserError, match=f"longest: {strange!r} is not a whole number"):
+            save_model(model, tokenizer, tmp_path / "model", strange)
     small = BertPreForMaskedLM(tiny_config(architecture, vocab_size=60))
     with pytest.raises(UserError, match="tokenizer: has 64 entries, but the model has 60 embeddings"):
         save_model(small, tokenizer, tmp_path / "model", 16)

@@ -82,6 +82,16 @@ def computed_positions(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) 
 
 @cases
 @kernels
+def test_without_a_masked_slot_the_loss_is_zero(architecture: str, pairs: bool, kernel: str) -> None:
+    model, inputs = build(architecture, pairs, kernel), batch(pairs)
+    none = {"masked_positions": inputs["masked_positions"][:, :0], "labels": inputs["labels"][:, :0]}
+    outputs = model(**inputs | none)
+    assert outputs.mlm_loss == 0 and outputs.prediction_logits.shape == (BATCH, 0, VOCABULARY)
+    outputs.loss.backward()
+
+
+@cases
+@kernels
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_loss_and_gradients_equal_those_of_all_positions(

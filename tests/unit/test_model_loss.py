@@ -62,6 +62,13 @@ def test_logits_of_the_forward_pass_are_left_as_they_are(monkeypatch: pytest.Mon
     assert torch.equal(logits.detach(), before)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int16])
+def test_labels_of_any_integer_type_are_taken(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses_bertpre, "CACHED_LOGITS", 1)
+    logits, labels = torch.randn(ROWS, CLASSES, requires_grad=True), torch.arange(ROWS) % CLASSES
+    assert torch.equal(cross_entropy(logits, labels.to(dtype), None), cross_entropy(logits, labels, None))
+
+
 def test_small_gradients_in_fp16_survive_until_the_loss_is_scaled() -> None:
     logits = torch.zeros(1, 600, 500, dtype=torch.float16, requires_grad=True)
     assert logits.numel() > losses_bertpre.CACHED_LOGITS

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning import pseudo_likelihood
-from bertpre.finetuning.pseudo_likelihood import running_text, score_tokens, word_ends
+from bertpre.finetuning.pseudo_likelihood import refuse_without_causal_mask, running_text, score_tokens, word_ends
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForMaskedLM, BertPrePreTrainedModel
 
@@ -42,11 +42,31 @@ NETWORKS = {
     "bertpre modern": lambda: BertPreForMaskedLM(BertPreConfig(**SIZES, architecture="modern")),
     "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)),
     "roberta": lambda: transformers.RobertaForMaskedLM(transformers.RobertaConfig(**SIZES, pad_token_id=0)),
-    "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**SIZES, pad_token_id=0)),
+    "modernbert": lambda: transformers.ModernBertForMaskedLM(
+        transformers.ModernBertConfig(**SIZES, pad_token_id=0, global_attn_every_n_layers=1)
+    ),
     "distilbert": lambda: transformers.DistilBertForMaskedLM(
         transformers.DistilBertConfig(vocab_size=128, dim=16, n_layers=2, n_heads=2, hidden_dim=32)
     ),
     "without base": lambda: WithoutBase(BertPreConfig(**SIZES)),
+}
+
+
+NOT_CAUSAL = {  # and what the message says
+    "convbert": (
+        lambda: transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(**SIZES, embedding_size=16)),
+        "a convbert reads the tokens that follow",
+    ),
+    "deberta-v2": (
+        lambda: transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**SIZES, relative_attention=True)),
+        "a deberta-v2 takes no mask of what follows",
+    ),
+    "local modernbert": (
+        lambda: transformers.ModernBertForMaskedLM(
+            transformers.ModernBertConfig(**SIZES, pad_token_id=0, global_attn_every_n_layers=2)
+        ),
+        "this modernbert has layers with local attention",
+    ),
 }
 
 
@@ -168,6 +188,19 @@ def test_too_long_a_text_is_refused(network: PreTrainedModel, tokenizer: PreTrai
     assert len(score_tokens(network, tokenizer, rows[:2])) == 2
     with pytest.raises(UserError, match="a text has 41 tokens, but the model reads 40: shorten it"):
         score_tokens(network, tokenizer, rows)
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, *NOT_CAUSAL])
+def test_only_a_model_that_can_hide_what_follows_is_read_from_the_left(
+    name: str, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    if name not in NOT_CAUSAL:
+        refuse_without_causal_mask(build(name), tokenizer)
+        return
+    make, words = NOT_CAUSAL[name]
+    torch.manual_seed(0)
+    with pytest.raises(UserError, match=f"--causal: .*{words}"):
+        refuse_without_causal_mask(make().eval(), tokenizer)
 
 
 def test_the_pieces_of_a_word_end_together() -> None:
