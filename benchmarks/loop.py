@@ -59,6 +59,7 @@ def bare_step(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> OwnSte
         optimizers,
         dtype=choose_dtype("auto", trainer.accelerator.device),
         micro_batches=rows // len(batch["input_ids"]),
+        dynamic=data.shapes_differ,
     )
 
 

@@ -62,8 +62,10 @@ def main(rounds: str = "3", place: str = "quickstart") -> None:
     seconds = {"alone": medians(int(rounds), place)}
     for name, command in OTHERS.items():
         with subprocess.Popen(command) as other:
-            seconds[name] = medians(int(rounds), place)
-            other.kill()
+            try:
+                seconds[name] = medians(int(rounds), place)
+            finally:
+                other.kill()
     line = {"benchmark": "spinning", "place": place, "rounds": int(rounds), "seconds_a_step": seconds}
     print(json.dumps(line | {"hardware": hardware("cpu")}))
 

@@ -51,11 +51,12 @@ class SentenceScorer:
         Raises UserError where a score is not finite.
         """
         scores = self.scores(self.exact if self.quick is None else self.quick, sides(pairs)).reshape(-1, 2)
-        close = np.flatnonzero(~(np.abs(scores[:, 0] - scores[:, 1]) >= CLOSE))  # also where fp16 overflows
+        is_close = np.abs(scores[:, 0] - scores[:, 1]) < CLOSE
+        close = np.flatnonzero(is_close | ~np.isfinite(scores).all(axis=1))  # fp16 may overflow
         if self.quick is not None and len(close):
             again = [pairs[number] for number in close]
             scores[close] = self.scores(self.exact, sides(again)).reshape(-1, 2)
-        if (bad := np.flatnonzero(~np.isfinite(scores).all(1))).size:
+        if (bad := np.flatnonzero(~np.isfinite(scores).all(axis=1))).size:
             raise UserError(f"the model's score is not a finite number: {pairs[bad[0]][0]!r}")
         return scores
 

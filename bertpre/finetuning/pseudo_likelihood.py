@@ -1,5 +1,7 @@
 """Pseudo-likelihoods of a masked language model: each token is masked in turn, and predicted from all others."""
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,10 +93,14 @@ def score_from_left(
 ) -> list[np.ndarray]:
     """For each row of token ids (T,): the log-likelihood (T,) of each token, of which the model sees those before it.
 
-    For a model that has learned causal language modelling too. Raises UserError if a row is longer than it reads.
+    For a model that has learned causal language modelling too. Raises UserError if a row is longer than it reads, or
+    than a local layer does: this mask replaces the one of such a layer.
     """
     template = Template.of(tokenizer, pairs=False)
     lengths, before = readable_lengths(network, rows, template), len(template.parts[0])
+    window = network.config.sliding_window if "sliding_attention" in layer_types(network) else math.inf
+    if (longest := lengths.max(initial=0) + template.length) > window:
+        raise UserError(f"--causal: a text has {longest} tokens, more than the {window} that a local layer looks back")
     scored = [np.empty(0, dtype=np.float32)] * len(rows)
     for length in np.unique(lengths[lengths > 0]):  # rows of the same length need no padding
         same, size = np.flatnonzero(lengths == length), length + template.length
@@ -113,23 +119,24 @@ def score_from_left(
 def refuse_without_causal_mask(network: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
     """Raise UserError for a model from which `score_from_left` cannot hide the tokens that follow.
 
-    Some read no such mask (ConvBERT, FNet) or cannot take one (DeBERTa). In layers with local attention it would
-    replace their own.
+    Some read no such mask (ConvBERT, FNet) or cannot take one (DeBERTa).
     """
-    kind = network.config.model_type
-    if "sliding_attention" in (getattr(network.config, "layer_types", None) or ()):
-        raise UserError(
-            f"--causal: this {kind} has layers with local attention, in which a causal mask would replace it"
-        )
-    template = Template.of(tokenizer, pairs=False)
+    kind, template = network.config.model_type, Template.of(tokenizer, pairs=False)
+    if not template.parts[0]:
+        raise UserError("--causal: the tokenizer begins a text with no token of its own, from which to read the first")
     row = np.full(min(8, (readable_length(network) or 512) - template.length), tokenizer.mask_token_id)
     other = np.append(row[:-1], (row[-1] + 1) % network.config.vocab_size)
     try:
         before, after = (values[:-1] for values in score_from_left(network, tokenizer, [row, other]))
-    except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+    except (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"--causal: a {kind} takes no mask of what follows each token: {first_line(error)}") from None
-    if not np.allclose(before, after, rtol=0, atol=1e-5):
+    if not np.allclose(before, after, rtol=0, atol=1e-4, equal_nan=True):
         raise UserError(f"--causal: a {kind} reads the tokens that follow, whatever the mask")
+
+
+def layer_types(network: "PreTrainedModel") -> Sequence[str]:
+    """What kinds of attention a model's layers have, where its configuration says so."""
+    return getattr(network.config, "layer_types", None) or ()
 
 
 def readable_lengths(network: "PreTrainedModel", rows: list[np.ndarray], template: Template) -> np.ndarray:

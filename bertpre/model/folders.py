@@ -4,6 +4,7 @@ import math
 import os
 import shutil
 from copy import deepcopy
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def save_model(
         )
     most = model.config.max_position_embeddings if isinstance(model.config, BertPreConfig) else None
     if longest is not None:
-        if isinstance(longest, bool) or not isinstance(longest, int):
+        if isinstance(longest, bool) or not isinstance(longest, Integral):
             raise UserError(f"longest: {longest!r} is not a whole number")
         refuse_outside("longest", longest, 1, most or math.inf)
     elif most is not None:

@@ -36,6 +36,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     The default of `num_items` is the number of labels that are not -100. Raises ValueError when the shapes disagree.
     """
     check_labels(labels, logits.shape[:-1])
+    labels = labels.long()
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
     if makes_own_gradient(logits, logits.numel()):
@@ -64,7 +65,7 @@ def prepared_labels(labels: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Labels (N,) as places (N, 1), and the weight of each, (N, 1): 0 where there is no target."""
     if ((labels < 0) & (labels != IGNORE_INDEX)).any():  # gather would not notice, as torch's own loss does
         raise IndexError(f"label {int(labels[labels != IGNORE_INDEX].min())} is out of bounds")
-    return labels.long().clamp(min=0).unsqueeze(-1), ((labels != IGNORE_INDEX) * weight).unsqueeze(-1)
+    return labels.clamp(min=0).unsqueeze(-1), ((labels != IGNORE_INDEX) * weight).unsqueeze(-1)
 
 
 def turn_into_gradient(scores: Tensor, labels: Tensor, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,6 +132,7 @@ def vocabulary_loss(
     Also returns how many labels score highest. Only where `makes_own_gradient` holds.
     """
     check_labels(labels, states.shape[:-1])
+    labels = labels.long()
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     scale = divide_loss(torch.ones(()), num_items)
     return DecodedCrossEntropy.apply(states.flatten(0, -2), weight, bias, labels.flatten(), scale)

@@ -176,7 +176,7 @@ class BertPreModel(BertPrePreTrainedModel):
         at padding are then those of other positions, and recorded ones are (1, T, E).
 
         Raises ValueError unless exactly one of ids and embeddings is given, where a row is too long for "bert", and
-        where one of the four arguments for packed rows is missing.
+        where some but not all of the four arguments for packed rows are given.
         """
         given = [each for each in (input_ids, inputs_embeds) if each is not None]
         if len(given) != 1:

@@ -160,6 +160,11 @@ class PretrainingData:
             "nsp_majority_share": max(Counter(labels).values(), default=0) / max(len(labels), 1),
         }
 
+    @property
+    def shapes_differ(self) -> bool:
+        """Whether micro-batches of one phase differ in shape, so that one compiled program has to serve them all."""
+        return any(phase.sorts or phase.unpads for phase in self.phases)
+
     def largest(self) -> list[Batch]:
         """A micro-batch of each phase, or two of a mixed one, whose program is one that the training will use."""
         kinds = [[phase, replace(phase, is_causal=True)] if phase.alternates else [phase] for phase in self.phases]
@@ -216,7 +221,8 @@ def build_phase(
     choices = [micro]
     if phase.micro_batch_size == "auto":
         choices = [rows_of_similar_length(micro, phase.max_length)] if sorts else sizes_to_try(micro, accelerator)
-    unpads = choose_unpadding(build_config(recipe, tokenizer), choose_dtype(training.precision, device), device)
+    dtype = choose_dtype(training.precision, device)
+    unpads = dataset.has_padding and choose_unpadding(build_config(recipe, tokenizer), dtype, device)
     return PhaseBatches(
         phase.max_length, dataset, collator, size, choices[0], choices, end, has_pairs(recipe), unpads, sorts,
         is_causal=phase.objective == "causal", alternates=phase.objective == "mixed",

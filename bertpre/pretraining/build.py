@@ -90,7 +90,7 @@ def build_pretraining_trainer(
             dtype,
             compile=not is_short(training, limits, model, dtype)
             and choose_compile(training.compile, accelerator.device),
-            dynamic_shapes=any(phase.sorts or phase.unpads for phase in data.phases),
+            dynamic_shapes=data.shapes_differ,
             must_compile=training.compile is True,
             deterministic=choose_deterministic(training.deterministic, accelerator.device),
             max_grad_norm=training.max_grad_norm,

@@ -111,9 +111,7 @@ def begin_thread(device: torch.device) -> None:
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """A batch on the device."""
-    if (
-        device.type == "cuda"
-    ):  # a copy from pinned memory does not make the CPU wait; an expanded tensor cannot be pinned
+    if device.type == "cuda":  # a copy from pinned memory, into which no expanded tensor goes, makes no CPU wait
         return {name: value.contiguous().pin_memory().to(device, non_blocking=True) for name, value in batch.items()}
     return {name: value.to(device) for name, value in batch.items()}
 

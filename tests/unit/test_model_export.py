@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from bertpre.model import BertPreConfig
-from bertpre.model.export import TOLERANCE, export_run, largest_difference, random_inputs
+from bertpre.errors import UserError
+from bertpre.model import BertPreConfig, BertPreModel
+from bertpre.model.export import TOLERANCE, export_model, export_run, largest_difference, random_inputs
 
 
 @pytest.mark.parametrize("wrong", [2 * TOLERANCE, -2 * TOLERANCE, float("nan")])
@@ -18,6 +19,20 @@ def test_different_logits_are_refused_and_nan_too(wrong: float) -> None:
     near[1][1, 1] = wrong
     with pytest.raises(RuntimeError, match="export: the exported model's logits differ"):
         largest_difference(expected, near, Path("export"))
+
+
+def test_an_encoder_alone_is_refused(tmp_path: Path) -> None:
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
+    BertPreModel(BertPreConfig(**sizes)).save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match="holds an encoder alone"):
+        export_model(tmp_path / "model", "bertpre", tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
 
 
 def test_a_difference_is_measured_against_large_numbers() -> None:

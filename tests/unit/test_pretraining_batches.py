@@ -14,6 +14,7 @@ from bertpre.data.sampler import PairDataset, Position
 from bertpre.data.store import open_shards
 from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
+from bertpre.pretraining import batches
 from bertpre.pretraining.batches import PretrainingData, cut_padding, filled_share
 from bertpre.pretraining.model import initial_model
 from bertpre.pretraining.objective import PretrainingObjective
@@ -167,6 +168,18 @@ def test_only_rows_of_much_padding_are_sorted_and_only_on_a_cpu(tiny_run: Path) 
     assert not data_of(tiny_run, *LONG_ROWS, "training.precision=fp32", accelerator=gpu).phases[0].sorts
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("nsp", True), ("none", False)])
+def test_only_padded_rows_leave_their_padding_out_and_differ_in_shape(
+    kind: str, expected: bool, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "choose_unpadding", lambda *_: True)
+    data = data_of(tiny_run, f"pairs.kind={kind}")
+    assert [phase.unpads for phase in data.phases] == [expected, expected]
+    assert data.shapes_differ == expected
+    monkeypatch.undo()
+    assert not data_of(tiny_run).shapes_differ and data_of(tiny_run, *LONG_ROWS).shapes_differ
+
+
 def test_sorted_rows_without_a_target_or_without_padding_are_batches_too(tiny_run: Path) -> None:
     data = data_of(tiny_run, *LONG_ROWS)
     batch = replace(data.phases[0], sorts=False).first(2)
@@ -212,9 +225,9 @@ def test_sorted_rows_have_the_loss_and_gradients_of_padded_ones(masking: str, ti
         "num_pairs_in_batch": (padded[0]["next_sentence_label"] != -100).sum(),
     }
     results = []
-    for batches in (padded, list(data.phases[0].micro_batches(examples))):
+    for parts in (padded, list(data.phases[0].micro_batches(examples))):
         model.eval().zero_grad()
-        loss = sum(model(**batch, **counts).loss for batch in batches)
+        loss = sum(model(**batch, **counts).loss for batch in parts)
         loss.backward()
         results.append([loss.detach(), *(weight.grad.clone() for weight in model.parameters())])
     for sorted_rows, padded_rows in zip(*reversed(results), strict=True):

@@ -9,7 +9,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.errors import UserError
 from bertpre.finetuning import pseudo_likelihood
-from bertpre.finetuning.pseudo_likelihood import refuse_without_causal_mask, running_text, score_tokens, word_ends
+from bertpre.finetuning.pseudo_likelihood import (
+    refuse_without_causal_mask,
+    running_text,
+    score_from_left,
+    score_tokens,
+    word_ends,
+)
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForMaskedLM, BertPrePreTrainedModel
 
@@ -42,9 +48,7 @@ NETWORKS = {
     "bertpre modern": lambda: BertPreForMaskedLM(BertPreConfig(**SIZES, architecture="modern")),
     "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)),
     "roberta": lambda: transformers.RobertaForMaskedLM(transformers.RobertaConfig(**SIZES, pad_token_id=0)),
-    "modernbert": lambda: transformers.ModernBertForMaskedLM(
-        transformers.ModernBertConfig(**SIZES, pad_token_id=0, global_attn_every_n_layers=1)
-    ),
+    "modernbert": lambda: transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**SIZES, pad_token_id=0)),
     "distilbert": lambda: transformers.DistilBertForMaskedLM(
         transformers.DistilBertConfig(vocab_size=128, dim=16, n_layers=2, n_heads=2, hidden_dim=32)
     ),
@@ -52,20 +56,10 @@ NETWORKS = {
 }
 
 
-NOT_CAUSAL = {  # and what the message says
-    "convbert": (
-        lambda: transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(**SIZES, embedding_size=16)),
-        "a convbert reads the tokens that follow",
-    ),
-    "deberta-v2": (
-        lambda: transformers.DebertaV2ForMaskedLM(transformers.DebertaV2Config(**SIZES, relative_attention=True)),
-        "a deberta-v2 takes no mask of what follows",
-    ),
-    "local modernbert": (
-        lambda: transformers.ModernBertForMaskedLM(
-            transformers.ModernBertConfig(**SIZES, pad_token_id=0, global_attn_every_n_layers=2)
-        ),
-        "this modernbert has layers with local attention",
+NOT_CAUSAL = {
+    "convbert": lambda: transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(**SIZES, embedding_size=16)),
+    "deberta-v2": lambda: transformers.DebertaV2ForMaskedLM(
+        transformers.DebertaV2Config(**SIZES, relative_attention=True)
     ),
 }
 
@@ -83,7 +77,7 @@ def network() -> PreTrainedModel:
 def build(name: str) -> PreTrainedModel:
     """A network with random weights, large enough that tokens differ in likelihood."""
     torch.manual_seed(0)
-    network = NETWORKS[name]().eval()
+    network = (NETWORKS | NOT_CAUSAL)[name]().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(std=0.3)
@@ -190,17 +184,29 @@ def test_too_long_a_text_is_refused(network: PreTrainedModel, tokenizer: PreTrai
         score_tokens(network, tokenizer, rows)
 
 
-@pytest.mark.parametrize("name", [*NETWORKS, *NOT_CAUSAL])
-def test_only_a_model_that_can_hide_what_follows_is_read_from_the_left(
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_model_that_can_hide_what_follows_is_read_from_the_left(
     name: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    if name not in NOT_CAUSAL:
+    refuse_without_causal_mask(build(name), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("convbert", "reads the tokens that follow"), ("deberta-v2", "takes no mask of what follows")]
+)
+def test_a_model_that_cannot_hide_what_follows_is_refused(
+    name: str, words: str, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    with pytest.raises(UserError, match=f"--causal: a {name} {words}"):
         refuse_without_causal_mask(build(name), tokenizer)
-        return
-    make, words = NOT_CAUSAL[name]
-    torch.manual_seed(0)
-    with pytest.raises(UserError, match=f"--causal: .*{words}"):
-        refuse_without_causal_mask(make().eval(), tokenizer)
+
+
+def test_a_causal_mask_does_not_replace_a_local_one(tokenizer: PreTrainedTokenizerBase) -> None:
+    config = transformers.ModernBertConfig(**SIZES, pad_token_id=0, global_attn_every_n_layers=2, local_attention=16)
+    network = transformers.ModernBertForMaskedLM(config).eval()
+    assert len(score_from_left(network, tokenizer, [np.full(6, 7)])[0]) == 6
+    with pytest.raises(UserError, match="--causal: a text has 9 tokens, more than the 8 that a local layer looks back"):
+        score_from_left(network, tokenizer, [np.full(7, 7)])
 
 
 def test_the_pieces_of_a_word_end_together() -> None:
