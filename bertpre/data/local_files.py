@@ -85,14 +85,15 @@ def load_folder(
     """One split of a folder: as `datasets` reads it or saved it, or by content where it knows no file's ending."""
     from datasets import load_dataset, load_from_disk
 
-    refuse_dangling(data_in(folder), key)
+    places = data_in(folder)
+    refuse_dangling(places, key)
     found, declared, by_content = files_by_split(folder, name)
     saved = saved_splits(folder)
     if (by_content or saved) and split not in found:
         raise UserError(f"{named(key, 'split')}: {folder} has no split {split!r}; it has {', '.join(found)}")
     if saved:
         return load_from_disk(str(saved[split])).with_format(None)
-    refuse_unread(folder, found, key, by_content)
+    refuse_unread(folder, places, found, key, by_content)
     refuse_files_elsewhere(folder, found, key)
     endings = {ending(Path(file)) for file in found.get(split, ())}
     if declared and endings and endings <= {".json", ".jsonl"}:  # by the README.md: the names of classes, for example
@@ -160,8 +161,8 @@ def saved_splits(folder: Path) -> dict[str, Path]:
     return {}
 
 
-def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_content: bool) -> None:
-    """Raise UserError where files of the folder would silently be ignored.
+def refuse_unread(folder: Path, places: list[Path], found: dict[str, list[str]], key: str, by_content: bool) -> None:
+    """Raise UserError where files of the folder, which holds `places`, would silently be ignored.
 
     `datasets` assigns splits by file name: if there is a train.txt, files without a split's name are ignored. The
     metadata of a README.md may list the files instead. Files without a known ending are read only where all are so
@@ -170,7 +171,6 @@ def refuse_unread(folder: Path, found: dict[str, list[str]], key: str, by_conten
     if lists_files(folder / "README.md"):
         return
     read = {Path(file).resolve() for files in found.values() for file in files}
-    places = data_in(folder)
     if links := [place for place in places if place.is_symlink() and place.is_dir()]:
         raise UserError(
             f"{path_key(key)}: {links[0]} is a link to a folder, which is not followed; give a pattern, which follows "

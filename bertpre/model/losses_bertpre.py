@@ -30,13 +30,18 @@ def check_labels(labels: Tensor, shape: torch.Size) -> None:
         raise ValueError(f"labels have shape {tuple(labels.shape)}, but these logits need {tuple(shape)}")
 
 
+def class_labels(labels: Tensor, shape: torch.Size) -> Tensor:
+    """Labels of any integer type in the one that torch's losses take; raises ValueError unless they have this shape."""
+    check_labels(labels, shape)
+    return labels.long()
+
+
 def cross_entropy(logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:
     """Cross entropy in fp32 of logits (..., C) against labels (...), summed and divided by `num_items`.
 
     The default of `num_items` is the number of labels that are not -100. Raises ValueError when the shapes disagree.
     """
-    check_labels(labels, logits.shape[:-1])
-    labels = labels.long()
+    labels = class_labels(labels, logits.shape[:-1])
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     logits, labels = logits.flatten(0, -2), labels.flatten()  # (..., C) -> (N, C), (...) -> (N,)
     if makes_own_gradient(logits, logits.numel()):
@@ -131,8 +136,7 @@ def vocabulary_loss(
 
     Also returns how many labels score highest. Only where `makes_own_gradient` holds.
     """
-    check_labels(labels, states.shape[:-1])
-    labels = labels.long()
+    labels = class_labels(labels, states.shape[:-1])
     num_items = (labels != IGNORE_INDEX).sum() if num_items is None else num_items
     scale = divide_loss(torch.ones(()), num_items)
     return DecodedCrossEntropy.apply(states.flatten(0, -2), weight, bias, labels.flatten(), scale)

@@ -18,7 +18,6 @@ try:
 except ImportError:  # before torch 2.10
     varlen_attn = None
 
-
 PACKED_ROWS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # transformers' arguments; all or none
 
 

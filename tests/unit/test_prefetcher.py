@@ -34,9 +34,8 @@ def test_the_thread_uses_the_gpu_of_its_process(
 
 
 def test_a_tensor_that_repeats_its_memory_reaches_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pin_memory(
-        tensor: torch.Tensor,
-    ) -> torch.Tensor:  # as torch's: it keeps the strides, which copying then refuses
+    def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+        """As torch's: it keeps the strides, which copying then refuses."""
         places = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         return torch.empty(places, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride()).copy_(tensor)
 

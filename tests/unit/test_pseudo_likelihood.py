@@ -188,7 +188,11 @@ def test_too_long_a_text_is_refused(network: PreTrainedModel, tokenizer: PreTrai
 def test_a_model_that_can_hide_what_follows_is_read_from_the_left(
     name: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    refuse_without_causal_mask(build(name), tokenizer)
+    network = build(name)
+    refuse_without_causal_mask(network, tokenizer)
+    text, other = score_from_left(network, tokenizer, [np.array([7, 8, 9, 10]), np.array([7, 8, 9, 11])])
+    np.testing.assert_allclose(text[:-1], other[:-1], atol=1e-5)
+    assert abs(text[-1] - other[-1]) > 1e-4
 
 
 @pytest.mark.parametrize(
