@@ -57,10 +57,8 @@ class Training:
     def save(self, background: BackgroundWriter | None) -> float:
         """Save; returns the seconds until training may continue."""
         self.saves += 1
-        model, optimizers = self.variant.master, self.variant.optimizers
-        return seconds_of(
-            lambda: save_checkpoint(self.place, self.saves, model, optimizers, {"elapsed": 0.0}, background=background)
-        )
+        model, optimizers, state = self.variant.master, self.variant.optimizers, {"step": self.saves, "elapsed": 0.0}
+        return seconds_of(lambda: save_checkpoint(self.place, model, optimizers, state, background=background))
 
 
 def waited_for(training: Training) -> dict[str, float]:

@@ -207,7 +207,7 @@ def checkpoint_is_restored(place: Place) -> Facts:
     for optimizer in optimizers[0]:
         optimizer.step()
     start = time.perf_counter()
-    save_checkpoint(checkpoints, 1, models[0], optimizers[0], {})
+    save_checkpoint(checkpoints, models[0], optimizers[0], {"step": 1})
     saved = time.perf_counter()
     load_checkpoint(checkpoints.folder, models[1], optimizers[1])
     loaded = time.perf_counter()

@@ -61,7 +61,7 @@ def build() -> tuple[BertPreForPreTraining, list]:
 def resume(place: Path, position: Position) -> dict[str, float]:
     """Seconds of the parts of a resume at a position."""
     folder = place / f"at-{position.group}"
-    save_checkpoint(Checkpoints(folder, keep=1), 1, *build(), {"position": asdict(position)})
+    save_checkpoint(Checkpoints(folder, keep=1), *build(), {"step": 1, "position": asdict(position)})
     model, optimizers = build()
     shards, opening = timed(open_shards, place / "data", "train")
     state, loading = timed(load_checkpoint, folder, model, optimizers)

@@ -75,7 +75,6 @@ class Memory(Protocol):
 
 def save_checkpoint(
     place: Checkpoints,
-    step: int,
     model: nn.Module,
     optimizers: list[torch.optim.Optimizer],
     state: dict[str, Any],
@@ -85,17 +84,17 @@ def save_checkpoint(
 ) -> None:
     """Write `step-XXXXXXXX`, whole or not at all, then remove what `outdated` names.
 
-    `state` is JSON: the position in the data, the seconds used. Weights are saved as they are held (fp32). Where
-    weights are sharded, all processes call this and one `writes`. With `background`, which must be idle, a copy in the
-    host's memory is written there while training continues; without the memory for one it is written at once. Raises
-    UserError where the disk is full; earlier checkpoints stay as they are.
+    `state` is JSON: the `step`, the position in the data, the seconds used. Weights are saved as they are held (fp32).
+    Where weights are sharded, all processes call this and one `writes`. With `background`, which must be idle, a copy
+    in the host's memory is written there while training continues; without the memory for one it is written at once.
+    Raises UserError where the disk is full; earlier checkpoints stay as they are.
     """
     parts = {FILES[0]: dict(model.named_parameters()), FILES[1]: dict(optimizer_tensors(optimizers))}
     if memory is not None:
         parts[MEMORY], state = memory.tensors(), {**state, "memory": memory.state()}
     copies = background is not None and has_room(parts)
     tensors = {name: gather_each(values.items(), writes, copies) for name, values in parts.items()}
-    state = deepcopy({"step": step, **state})
+    state = deepcopy(state)
     if writes and background is not None and copies:
         background.start(lambda: write_checkpoint(place, tensors, state))
     elif writes:

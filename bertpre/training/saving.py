@@ -68,8 +68,7 @@ class Saver:
         """Write a checkpoint, where this process has a part in it."""
         step, is_main = self.step, self.step.accelerator.is_main_process
         if self.place is not None and (is_main or step.is_sharded):
-            number, memory = state["step"], self.memory
-            save_checkpoint(self.place, number, step.model, step.optimizers, state, memory, is_main, background)
+            save_checkpoint(self.place, step.model, step.optimizers, state, self.memory, is_main, background)
 
     def discard(self) -> None:
         """Remove the checkpoints of a training that has taken no step, so that the next start may have other settings.

@@ -100,7 +100,7 @@ def test_the_size_of_a_checkpoint_is_that_of_its_files(optimizer: str, tmp_path:
         weight.grad = torch.zeros_like(weight)
     for each in optimizers:
         each.step()
-    save_checkpoint(Checkpoints(tmp_path / "saved"), 1, model, optimizers, {})
+    save_checkpoint(Checkpoints(tmp_path / "saved"), model, optimizers, {"step": 1})
     written = sum(file.stat().st_size for file in (tmp_path / "saved").rglob("*.safetensors"))
     trainer: Any = SimpleNamespace(training_step=SimpleNamespace(model=model, optimizers=optimizers))
     _, checkpoint, *_ = size_lines(load_recipe("quickstart"), trainer, torch.float32, tmp_path)

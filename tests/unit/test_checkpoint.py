@@ -62,7 +62,7 @@ def continue_training(model: Tied, optimizers: list[torch.optim.Optimizer], step
 def save(folder: Path, step: int, keep: int = 5, **more: Any) -> tuple[Tied, list[torch.optim.Optimizer]]:  # noqa: ANN401
     model, optimizers = trained(step)
     state = {"position": {"phase": 0, "epoch": 1, "offset": step}, "elapsed": 0.25} | more
-    save_checkpoint(Checkpoints(folder, keep=keep), step, model, optimizers, state)
+    save_checkpoint(Checkpoints(folder, keep=keep), model, optimizers, {"step": step, **state})
     return model, optimizers
 
 
@@ -186,7 +186,7 @@ class Best:
 def test_what_evaluations_remember_is_part_of_a_checkpoint(tmp_path: Path) -> None:
     for step in (1, 2):
         best = Best(step / 3, torch.arange(4.0).reshape(2, 2).T * step)
-        save_checkpoint(Checkpoints(tmp_path, keep=5), step, *trained(step), {"elapsed": 0.0}, best)
+        save_checkpoint(Checkpoints(tmp_path, keep=5), *trained(step), {"step": step, "elapsed": 0.0}, best)
     found = Best(0, torch.zeros(0))
     load_checkpoint(tmp_path, *trained(0), found)
     assert found.score == 2 / 3
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_is_never_removed(tmp_path: Path) -> None:
 def test_the_first_of_each_stretch_of_time_is_kept(tmp_path: Path) -> None:
     model, optimizers = trained(1)
     for step in range(12):  # ten seconds apart
-        save_checkpoint(Checkpoints(tmp_path, keep_every=40), step, model, optimizers, {"elapsed": 10.0 * step})
+        save_checkpoint(Checkpoints(tmp_path, keep_every=40), model, optimizers, {"step": step, "elapsed": 10.0 * step})
     assert [int(path.name.removeprefix("step-")) for path in list_checkpoints(tmp_path)] == [0, 4, 8, 10, 11]
 
 
