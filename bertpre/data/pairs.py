@@ -116,24 +116,14 @@ def plan_whole_sentences(
     `is_inside` is of `cut_long_sentences`. A pair that is cut there has no label, since a segment B that begins inside
     of a sentence would reveal it.
     """
-    starts, first = sentences.tolist(), documents.tolist()
-    inside = np.zeros(len(sentences), dtype=bool) if is_inside is None else is_inside
-    is_within = inside.tolist()
-    if len(first) < 3:
+    if len(documents) < 3:
         raise ValueError("next-sentence pairs need at least two documents")
-    rows: list[int] = []  # of each pair six numbers: see below
-    add, draw = rows.extend, generator.random
-    for document in range(len(first) - 1):
-        sentence, end = first[document], first[document + 1]
-        while sentence < end:
-            target = draw_target(room, short_seq_prob, generator)
-            stop = bisect_left(starts, starts[sentence] + target, min(sentence + 2, end), end)
-            cut = sentence + 1 + int(draw() * (stop - sentence - 1))  # segment A has at least one sentence
-            label = IGNORE_INDEX if cut == stop or is_within[cut] else int(draw() < random_next_prob)
-            add((document, sentence, cut, stop, target, label))
-            sentence = cut if label == 1 else stop  # the sentences after A are put back
-    owner, begin, cuts, stops, targets, labels = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-    originals = np.arange(len(first) - 1) if originals is None else originals
+    inside = np.zeros(len(sentences), dtype=bool) if is_inside is None else is_inside
+    probabilities = short_seq_prob, random_next_prob
+    owner, begin, cuts, stops, targets, labels = gather_pairs(
+        sentences.tolist(), documents.tolist(), inside.tolist(), room, generator, *probabilities
+    )
+    originals = np.arange(len(documents) - 1) if originals is None else originals
     owner, is_alone = originals[owner], cuts == stops
     planned = np.column_stack([sentences[begin], sentences[cuts], sentences[cuts], sentences[stops], labels])
     true_next = np.column_stack([np.where(is_alone, sentences[begin], sentences[cuts]), sentences[stops]])
@@ -153,6 +143,30 @@ def plan_whole_sentences(
     spans = random_text(sentences, documents, originals, room_for_b, owner[is_alone], generator)
     planned[is_alone, B_START : B_END + 1] = spans
     return planned
+
+
+def gather_pairs(
+    sentences: list[int],
+    documents: list[int],
+    is_inside: list[bool],
+    room: int,
+    generator: random.Random,
+    short_seq_prob: float,
+    random_next_prob: float,
+) -> np.ndarray:
+    """Each pair's document, first sentence, cut between the segments, end, target in tokens, and label: (6, pairs)."""
+    rows: list[int] = []
+    add, draw = rows.extend, generator.random
+    for document in range(len(documents) - 1):
+        sentence, end = documents[document], documents[document + 1]
+        while sentence < end:
+            target = draw_target(room, short_seq_prob, generator)
+            stop = bisect_left(sentences, sentences[sentence] + target, min(sentence + 2, end), end)
+            cut = sentence + 1 + int(draw() * (stop - sentence - 1))  # segment A has at least one sentence
+            label = IGNORE_INDEX if cut == stop or is_inside[cut] else int(draw() < random_next_prob)
+            add((document, sentence, cut, stop, target, label))
+            sentence = cut if label == 1 else stop  # the sentences after A are put back
+    return np.array(rows, dtype=np.int64).reshape(-1, 6).T
 
 
 def draw_target(room: int, short_seq_prob: float, generator: random.Random) -> int:
