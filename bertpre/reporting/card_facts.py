@@ -7,6 +7,7 @@ from typing import Any
 from bertpre.recipe import METRICS, Finetune, Hub, Recipe, Source
 from bertpre.recipe.paths import NAMES
 from bertpre.recipe.public import HUB_ID, MODEL_ID
+from bertpre.reporting.pair_results import pair_accuracy, pairs_kind
 
 TASKS = {
     "classification": "text classification",
@@ -64,13 +65,13 @@ def pretraining_entry(recipe: Recipe, results: dict[str, Any], lacks_pairs: bool
     """
     if "pretrain" not in results or recipe.corpus is None:
         return {}
-    validation, kind = results["pretrain"]["validation"], results.get("prepare", {}).get("pairs_kind", "nsp").upper()
+    validation, kind = results["pretrain"]["validation"], pairs_kind(results)
     names = {
         "mlm_loss": ("loss", "MLM loss, nats per masked token"),
         "mlm_accuracy": ("accuracy", "MLM accuracy"),
-        "nsp_accuracy": ("accuracy", f"{kind} accuracy"),
+        "nsp_accuracy": ("accuracy", f"{kind.upper()} accuracy"),
     }
-    if lacks_pairs or kind == "NONE" or not validation.get("nsp_pairs", 1):
+    if lacks_pairs or pair_accuracy(validation, kind) is None:
         del names["nsp_accuracy"]
     found = [metric(*name, validation[key]) for key, name in names.items() if key in validation]
     source = recipe.corpus

@@ -14,6 +14,7 @@ from bertpre.recipe import METRICS, Recipe, flatten
 from bertpre.reporting.charts import Curve, line_chart, number, percent
 from bertpre.reporting.curves import finetuning_stage, grid, of_stage, points, read_metrics, token_unit
 from bertpre.reporting.page import page, paragraph
+from bertpre.reporting.pair_results import pair_accuracy, pairs_kind
 from bertpre.reporting.tiles import stage_seconds
 from bertpre.run_directory import read_results
 
@@ -92,10 +93,10 @@ def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
             gain = trained["context_free_loss"] - validation["mlm_loss"]
             found["nats below the context-free loss"] = (gain, f"{gain:.3f}")
         found["MLM accuracy"] = (validation["mlm_accuracy"], f"{validation['mlm_accuracy']:.1%}")
-        if "nsp_accuracy" in validation:
-            kind = results.get("prepare", {}).get("pairs_kind", "nsp").upper()
-            text = with_interval(validation["nsp_accuracy"], validation.get("nsp_interval"), ".1%")
-            found[f"{kind} accuracy"] = (validation["nsp_accuracy"], text)
+        kind = pairs_kind(results)
+        if (accuracy := pair_accuracy(validation, kind)) is not None:
+            text = with_interval(accuracy, validation.get("nsp_interval"), ".1%")
+            found[f"{kind.upper()} accuracy"] = (accuracy, text)
     if (measured := results.get("evaluate")) and run.recipe.finetune is not None:
         for name in (each for each in METRICS[run.recipe.finetune.task] if each in measured):
             form = ".1%" if name == "accuracy" else ".3f"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertpre.reporting.charts import Curve, line_chart, number, percent
+from bertpre.reporting.pair_results import pairs_kind
 
 Rows = Sequence[dict[str, Any]]
 # What an MLM loss is held against, in the order of its importance; runs of before 2026-11-23 have the entropy only.
@@ -43,7 +44,7 @@ def by_split(rows: Rows, stage: str, x: str, y: str, unit: float = 1.0) -> list[
 
 def pretraining_charts(rows: Rows, results: dict[str, Any]) -> str:
     """MLM loss and accuracy, next-token loss and the accuracy on pairs, over tokens, each with its references."""
-    trained, pairs_kind = results.get("pretrain", {}), results.get("prepare", {}).get("pairs_kind", "nsp")
+    trained, kind = results.get("pretrain", {}), pairs_kind(results)
     validation = trained.get("validation", {})
     unit, tokens = token_unit(rows)
     levels = {name: trained[key] for key, name in REFERENCES.items() if key in trained}
@@ -59,7 +60,7 @@ def pretraining_charts(rows: Rows, results: dict[str, Any]) -> str:
         ),
         line_chart("next-token loss", [Curve("training", causal)], tokens, note="nats per token, in causal steps"),
         line_chart(
-            f"{pairs_kind.upper()} accuracy", by_split(rows, "pretrain", "tokens", "nsp_accuracy", unit), tokens,
+            f"{kind.upper()} accuracy", by_split(rows, "pretrain", "tokens", "nsp_accuracy", unit), tokens,
             majority, percent,
         ),
     ]  # fmt: skip

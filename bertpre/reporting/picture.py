@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertpre.reporting.curves import REFERENCES, SPLITS, of_stage, points, token_unit
+from bertpre.reporting.pair_results import pairs_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ def pretraining_figure(rows: Sequence[dict[str, Any]], results: dict[str, Any]) 
     figure = Figure(figsize=(10, 3.4), dpi=110, layout="constrained")
     left, right = figure.subplots(1, 2)
     name = "nsp_accuracy" if any("nsp_accuracy" in row for row in rows) else "mlm_accuracy"
-    kind = results.get("prepare", {}).get("pairs_kind", "nsp") if name == "nsp_accuracy" else "mlm"
+    kind = pairs_kind(results) if name == "nsp_accuracy" else "mlm"
     unit, label = token_unit(rows)
     for split, shown in SPLITS.items():
         for axis, metric in ((left, "mlm_loss"), (right, name)):

@@ -21,6 +21,7 @@ from bertpre.reporting.curves import (
 from bertpre.reporting.evaluation import evaluation_section, overlap_text
 from bertpre.reporting.masks import guesses_section, masked_pairs_section
 from bertpre.reporting.page import folded, page, paragraph, table, time_bars
+from bertpre.reporting.pair_results import pair_accuracy, pairs_kind
 from bertpre.reporting.tiles import stage_seconds, tiles
 from bertpre.run_directory import read_json, read_manifest, read_results
 
@@ -149,19 +150,19 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 def pretraining_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Length of the pretraining and its validation metrics, each against what needs no context or no model."""
-    trained, pairs_kind = results["pretrain"], results.get("prepare", {}).get("pairs_kind", "nsp")
+    trained, kind = results["pretrain"], pairs_kind(results)
     # Runs of before 2026-11-26 lack the epochs.
-    epochs = f" ({times_read(trained['epochs'], pairs_kind)})" if "epochs" in trained else ""
+    epochs = f" ({times_read(trained['epochs'], kind)})" if "epochs" in trained else ""
     length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens{epochs}, {duration(trained['seconds'])}"
-    return [("Pretraining", length), *validation_rows(trained, pairs_kind)]
+    return [("Pretraining", length), *validation_rows(trained, kind)]
 
 
-def times_read(epochs: float, pairs_kind: str) -> str:
+def times_read(epochs: float, kind: str) -> str:
     """How often a pretraining has read its text; with pairs that is more than its passes: random segments repeat it."""
-    return f"{epochs:.1f} " + ("epochs" if pairs_kind == "none" else "times the text")
+    return f"{epochs:.1f} " + ("epochs" if kind == "none" else "times the text")
 
 
-def validation_rows(trained: dict[str, Any], pairs_kind: str) -> list[tuple[str, str]]:
+def validation_rows(trained: dict[str, Any], kind: str) -> list[tuple[str, str]]:
     """The validation metrics of a pretraining, each against what needs no context or no model."""
     validation = trained["validation"]
     references = ", ".join(f"{name} {trained[key]:.3f}" for key, name in REFERENCES.items() if key in trained)
@@ -169,15 +170,15 @@ def validation_rows(trained: dict[str, Any], pairs_kind: str) -> list[tuple[str,
         ("MLM loss", f"{validation['mlm_loss']:.3f} nats per masked token ({references})"),
         ("MLM accuracy", f"{validation['mlm_accuracy']:.1%}"),
     ]
-    if pairs_kind == "none":
+    if kind == "none":
         return rows
     text = "not measured: no validation pair has a label"
-    if validation.get("nsp_pairs", 1) and "nsp_accuracy" in validation:  # older runs do not say of how many pairs
-        text = f"{validation['nsp_accuracy']:.1%}"
+    if (accuracy := pair_accuracy(validation, kind)) is not None:
+        text = f"{accuracy:.1%}"
         if "nsp_interval" in validation:
             text += f" of {validation['nsp_pairs']:,} pairs; {interval_text(validation['nsp_interval'], '.1%')}"
             text += f" (majority class {validation['nsp_majority_share']:.1%})"
-    rows.append((f"{pairs_kind.upper()} accuracy", text))
+    rows.append((f"{kind.upper()} accuracy", text))
     return rows
 
 

@@ -8,6 +8,7 @@ from bertpre.recipe import METRICS
 from bertpre.reporting.charts import gauge, number
 from bertpre.reporting.evaluation import is_comparable
 from bertpre.reporting.page import tile
+from bertpre.reporting.pair_results import pair_accuracy, pairs_kind
 
 DIVERGED = 20.0  # nats; a training that diverged has a perplexity that says nothing, or none
 STAGES = ("prepare", "pretrain", "finetune", "evaluate")
@@ -39,15 +40,15 @@ def pretraining_tiles(results: dict[str, Any]) -> list[str]:
     loss, accuracy = validation["mlm_loss"], validation["mlm_accuracy"]
     perplexity = f"; perplexity {math.exp(loss):,.1f}" if loss < DIVERGED else ""
     found.append(tile("MLM accuracy", f"{accuracy:.1%}", f"of the masked tokens{perplexity}", gauge(accuracy, 1.0)))
-    name = results.get("prepare", {}).get("pairs_kind", "nsp")
-    if name == "none" or "nsp_accuracy" not in validation or not validation.get("nsp_pairs", 1):
+    kind = pairs_kind(results)
+    on_pairs = pair_accuracy(validation, kind)
+    if on_pairs is None:
         return found
     majority, interval = validation.get("nsp_majority_share"), validation.get("nsp_interval")
     note = [interval_text(interval, ".1%")] if interval else []
     note += [f"majority class {majority:.1%}"] if majority else []
-    accuracy = validation["nsp_accuracy"]
     found.append(
-        tile(f"{name.upper()} accuracy", f"{accuracy:.1%}", "; ".join(note), gauge(accuracy, 1.0, majority, interval))
+        tile(f"{kind.upper()} accuracy", f"{on_pairs:.1%}", "; ".join(note), gauge(on_pairs, 1.0, majority, interval))
     )
     return found
 
