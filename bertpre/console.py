@@ -138,7 +138,7 @@ def command_line(*words: str | Path) -> str:
     return f"{program()} {shlex.join(map(str, words))}"
 
 
-def duration(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """Seconds in words: `0.4 s`, `58 s`, `2 min 5 s`, `3 h 12 min`, `2 d 4 h`."""
     if 0.05 <= seconds < 0.95:
         return f"{seconds:.1f} s"

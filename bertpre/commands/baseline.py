@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import duration
+from bertpre.console import time_text
 from bertpre.errors import UserError
 from bertpre.finetuning.encoding import without_cut_words
 from bertpre.finetuning.examples import Examples
@@ -99,4 +99,4 @@ def measure_untrained(labelled: Labelled) -> dict[str, Any]:
 def print_row(name: str, row: dict[str, Any]) -> None:
     """Print one line of the table."""
     values = [f"{metric} {value:.4f}" for metric, value in row.items() if metric != "seconds" and value is not None]
-    print(f"baseline: {name:<22} {'  '.join(values)}  {duration(row['seconds'])}", flush=True)
+    print(f"baseline: {name:<22} {'  '.join(values)}  {time_text(row['seconds'])}", flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import torch
 
-from bertpre.console import duration
+from bertpre.console import time_text
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.data.store import PARTS, SPLITS, count_tokens, open_shards
@@ -210,7 +210,7 @@ def rehearsal_lines(recipe: Recipe, trainer: Trainer, data: PretrainingData) -> 
         if len(phase.choices) > 1:
             yield f"training.phases[{number}]: {phase.micro_batch_size} examples in a pass fit"
     work = "compiling and running" if trainer.training_step.is_compiled else "running"
-    yield f"the largest batches fit; {work} them took {duration(rehearsal.startup_seconds)}"
+    yield f"the largest batches fit; {work} them took {time_text(rehearsal.startup_seconds)}"
     costs = phase_costs(recipe.training, trainer.training_step.model.config)
     in_text = data.tokens_per_epoch
     yield from time_lines(recipe.training, rehearsal.step_seconds, rehearsal.step_tokens, in_text, costs)
@@ -251,7 +251,7 @@ def time_lines(
     price = training.price_per_hour
     cost = f", cost {total / 3600 * price:,.2f}" if price else ""
     read = f"{steps[name] @ tokens:,.0f} tokens"
-    yield f"{name} ends training after about {count:,.0f} steps, {read}, {duration(total)}{cost}"
+    yield f"{name} ends training after about {count:,.0f} steps, {read}, {time_text(total)}{cost}"
     if warning := forgetting(training, count):
         yield warning
     if count < 100:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import console, duration, spread_text
+from bertpre.console import console, spread_text, time_text
 from bertpre.finetuning.fit import FineTuning
 from bertpre.finetuning.label_advice import balance, contradictions, lone_labels
 from bertpre.finetuning.loading import start_place
@@ -145,7 +145,7 @@ def print_advice(recipe: Recipe, parts: Parts) -> None:
 
 def closing_line(metrics: dict[str, Any], settings: Finetune) -> str:
     """Seconds, the best epoch's metric, and its spread over seeds."""
-    text, metric = f"finetune: {duration(metrics['seconds'])}", settings.best_by
+    text, metric = f"finetune: {time_text(metrics['seconds'])}", settings.best_by
     if "validation" in metrics:
         where = f"after epoch {metrics['best_epoch']} of {metrics['epochs']}"
         text += f"; validation {metric} {metrics['validation'][metric]:.4f} {where} (seed {metrics['seed']})"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertpre.console import console, duration, is_one_of_several
+from bertpre.console import console, is_one_of_several, time_text
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.build import StoreBuilder
 from bertpre.data.corpus import TextSource, place_beside
@@ -98,7 +98,7 @@ def prepare(
     metrics |= {"pairs_kind": recipe.pairs.kind, "seconds": time.perf_counter() - start}
     write_results(folder, "prepare", metrics)
     console.erase()
-    console.show(f"prepare: {duration(metrics['seconds'])}")
+    console.show(f"prepare: {time_text(metrics['seconds'])}")
     for line in audit_lines(metrics):
         (console.show if line.startswith("warning: ") else console.say)(f"  {line}")
     return metrics

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bertpre.commands.push import push_result
-from bertpre.console import duration
+from bertpre.console import time_text
 from bertpre.data.raw_text import for_raw_texts
 from bertpre.data.store import read_store_manifest
 from bertpre.data.tokenizer import load_tokenizer
@@ -158,9 +158,10 @@ def results_of(
 def say_results(results: dict[str, Any], recipe: Recipe) -> None:
     """Print them in a line, and warn where the model has memorised its text."""
     measured = "; ".join(f"{name} {value}" for name, value in validation_rows(results, recipe.pairs.kind))
+    epochs = times_read(results["epochs"], recipe.pairs.kind)
     print(
-        f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens "
-        f"({times_read(results['epochs'], recipe.pairs.kind)}) in {duration(results['seconds'])}; validation {measured}"
+        f"pretrain: {results['steps']:,} steps, {results['tokens']:,} tokens ({epochs}) in "
+        f"{time_text(results['seconds'])}; validation {measured}"
     )
     rows = of_stage(read_metrics(Path(recipe.output_dir)), "pretrain", "validation")
     if warning := memorised(rows, results["epochs"]):

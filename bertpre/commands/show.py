@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
-from bertpre.console import duration
+from bertpre.console import time_text
 from bertpre.data.vocabulary import usable
 from bertpre.recipe import Recipe, Section, fields, shipped_recipes, to_yaml, type_parts
 from bertpre.recipe.yaml_core import write_yaml
@@ -125,6 +125,6 @@ def print_cost(totals: dict[str, float]) -> None:
     """Print the FLOPs that a limit in steps or tokens comes to, and the time that a GPU would take, as estimated."""
     if limits := {name: flops for name, flops in totals.items() if flops}:
         name, flops = min(limits.items(), key=lambda item: item[1])
-        time = duration(flops / UTILIZATION / GPU_RATE)
+        time = time_text(flops / UTILIZATION / GPU_RATE)
         share = f"{UTILIZATION:.0%} of {GPU_RATE / 1e12:.0f} TFLOP/s"
         print(f"# training.{name}: at most {flops:.1e} FLOPs; estimated: {time} on one {GPU} ({share})")

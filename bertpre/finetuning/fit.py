@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from bertpre.console import console, duration
+from bertpre.console import console, time_text
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, cut_text, encode_examples
 from bertpre.finetuning.examples import Examples
@@ -127,7 +127,7 @@ class FineTuning:
             file = self.checkpoints / "pseudo_labels.npy" if self.checkpoints is not None else None
             are_kept = file is not None and file.exists()
             self.encoded = encode_with_pseudo_labels(settings, tokenizer, self.training, self.unlabelled, file)
-            time_taken = duration(time.perf_counter() - start)
+            time_taken = time_text(time.perf_counter() - start)
             how = "before" if are_kept else f"in {time_taken}"
             console.say(f"finetune: NB-SVM labelled {count:,} texts {how}")
         if count := self.encoded.num_cut:

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from bertpre.console import console, duration
+from bertpre.console import console, time_text
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.errors import first_line
 from bertpre.finetuning.encoding import EncodedExamples, collate, encode_examples, slices_by_tokens
@@ -119,7 +119,7 @@ class Classifier:
             done += int(lengths[indices].sum())
             left = (time.perf_counter() - start) * (total / done - 1)
             texts = f"{len(found):,} of {len(order):,} texts"
-            console.draw("predicting", f"{texts}, {duration(left)} left", done / total)
+            console.draw("predicting", f"{texts}, {time_text(left)} left", done / total)
         console.erase()
         working.train(was_training)
         gathered = gather_object(found) if processes > 1 else found

@@ -58,7 +58,7 @@ def build_pretraining_trainer(
     if training.initial_attention == "neighbours":
         model.bert.embeddings.position_embeddings.requires_grad_(requires_grad=False)
     place_model(model, accelerator, dtype)
-    limits = duration(training, data.tokens_per_epoch)
+    limits = training_duration(training, data.tokens_per_epoch)
     evaluate = partial(evaluate_model, accelerator, model, objective, data, dtype)
     return Trainer(
         accelerator=accelerator,
@@ -138,7 +138,7 @@ def place_model(model: BertPreForPreTraining, accelerator: Accelerator, dtype: t
         model.set_attn_implementation("eager")  # faster than sdpa once compiled: benchmarks/training_step.py
 
 
-def duration(training: Training, tokens_per_epoch: int) -> Duration:
+def training_duration(training: Training, tokens_per_epoch: int) -> Duration:
     """How long to train on a text of `tokens_per_epoch` tokens."""
     budget = seconds(training.budget) if training.budget else None
     epochs = None if training.max_epochs is None else math.ceil(training.max_epochs * tokens_per_epoch)

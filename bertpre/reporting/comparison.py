@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bertpre.console import duration
+from bertpre.console import time_text
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, flatten
 from bertpre.reporting.charts import Curve, line_chart, number, percent
@@ -106,7 +106,7 @@ def measures(run: RunFacts) -> dict[str, tuple[float, str]]:
         scores = {f"{task} {name}": value for task, each in glue["tasks"].items() for name, value in each.items()}
         for name, value in (scores | {"average": glue["average"]}).items():
             found[f"GLUE {name}"] = (value, f"{value:.4f}")
-    found |= {f"time of {stage}": (value, duration(value)) for stage, value in stage_seconds(results).items()}
+    found |= {f"time of {stage}": (value, time_text(value)) for stage, value in stage_seconds(results).items()}
     sizes = results.get("pretrain", {})
     return found | {
         f"pretraining {key}": (sizes[key], f"{sizes[key]:,}")

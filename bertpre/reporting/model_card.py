@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import dropped_text, duration
+from bertpre.console import dropped_text, time_text
 from bertpre.data.raw_text import reads_raw_texts
 from bertpre.recipe import Recipe, to_yaml
 from bertpre.recipe.paths import NAMES, paths_in
@@ -348,7 +348,7 @@ def expense(recipe: Recipe, results: dict[str, Any], manifest: dict[str, Any]) -
     stages = stage_seconds(results)
     if not stages:
         return ""
-    lines = ["- Time: " + ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items()) + "."]
+    lines = ["- Time: " + ", ".join(f"{name} {time_text(seconds)}" for name, seconds in stages.items()) + "."]
     trained = {name: seconds / 3600 for name, seconds in stages.items() if name in ("pretrain", "finetune")}
     named = " and ".join(trained)
     if not trained:

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from bertpre.console import dropped_text, duration, figure_text, interval_text, program, spread_text
+from bertpre.console import dropped_text, figure_text, interval_text, program, spread_text, time_text
 from bertpre.files import write_text
 from bertpre.recipe import METRICS, Recipe, to_yaml
 from bertpre.reporting.attention_maps import attention_section
@@ -81,7 +81,7 @@ def machine_section(folder: Path, rows: list[dict[str, Any]], results: dict[str,
     seconds = stage_seconds(results)
     if not seconds and not rows:
         return ""
-    words = {name: duration(value) for name, value in seconds.items()}
+    words = {name: time_text(value) for name, value in seconds.items()}
     parts = ["<h3>Time of each stage</h3>", time_bars(seconds, words)]
     for stage, name in (("pretrain", "Pretraining"), (finetuning_stage(rows, results), "Fine-tuning")):
         if charts := machine_charts(rows, stage):
@@ -142,7 +142,7 @@ def headline_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
         rows += pretraining_rows(results)
     if tuned := results.get("finetune"):
         texts = f"{tuned['epochs']} epoch{'s' * (tuned['epochs'] != 1)} on {tuned['examples']:,} texts"
-        rows.append(("Fine-tuning", f"{texts}, {duration(tuned['seconds'])}"))
+        rows.append(("Fine-tuning", f"{texts}, {time_text(tuned['seconds'])}"))
     if measured := results.get("evaluate"):
         rows += test_rows(measured)
     return rows
@@ -153,7 +153,7 @@ def pretraining_rows(results: dict[str, Any]) -> list[tuple[str, str]]:
     trained, kind = results["pretrain"], pairs_kind(results)
     # Runs of before 2026-11-26 lack the epochs.
     epochs = f" ({times_read(trained['epochs'], kind)})" if "epochs" in trained else ""
-    length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens{epochs}, {duration(trained['seconds'])}"
+    length = f"{trained['steps']:,} steps, {trained['tokens']:,} tokens{epochs}, {time_text(trained['seconds'])}"
     return [("Pretraining", length), *validation_rows(trained, kind)]
 
 

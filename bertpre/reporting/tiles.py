@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from bertpre.console import duration, interval_text
+from bertpre.console import interval_text, time_text
 from bertpre.recipe import METRICS
 from bertpre.reporting.charts import gauge, number
 from bertpre.reporting.evaluation import is_comparable
@@ -22,8 +22,8 @@ def tiles(results: dict[str, Any], kind: str | None) -> str:
         found.append(tile("GLUE average", f"{average:.3f}", "development sets", gauge(average, 1.0)))
     if seconds := stage_seconds(results):
         trained = results.get("pretrain", {})
-        note = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
-        found.append(tile("Time of all stages", duration(sum(seconds.values())), note))
+        note = ", ".join(f"{name} {time_text(value)}" for name, value in seconds.items())
+        found.append(tile("Time of all stages", time_text(sum(seconds.values())), note))
         if parameters := trained.get("parameters"):
             read = f"read {number(trained['tokens'])} tokens in {trained['steps']:,} steps"
             found.append(tile("Parameters", number(parameters), read))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from bertpre.console import console, duration, scientific
+from bertpre.console import console, scientific, time_text
 from bertpre.errors import UserError, first_line
 from bertpre.files import write_text
 
@@ -28,7 +28,7 @@ SHOWN = {  # metrics in a log line, in words
     "seconds_left": "{} left",
     "cost": "cost {:,.2f}",
 }
-AS_TEXT: dict[str, Callable[[float], str]] = {"seconds_left": duration, "learning_rate": scientific}
+AS_TEXT: dict[str, Callable[[float], str]] = {"seconds_left": time_text, "learning_rate": scientific}
 
 
 class Tracker(Protocol):

@@ -23,11 +23,11 @@ from bertpre.console import (
     Console,
     command_line,
     console,
-    duration,
     is_first_process,
     is_one_of_several,
     program,
     scientific,
+    time_text,
 )
 from bertpre.errors import UserError
 from bertpre.training.trackers import MetricsLog
@@ -229,7 +229,7 @@ def test_a_suggested_command_runs_in_a_shell(tmp_path: Path, monkeypatch: pytest
     ],
 )  # fmt: skip
 def test_a_duration_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert time_text(seconds) == words
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (3e-3, "3.0e-3"), (6.536e-4, "6.5e-4"), (12.0, "1.2e1")])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertpre.pretraining.build import checkpoints, duration, is_short
+from bertpre.pretraining.build import checkpoints, is_short, training_duration
 from bertpre.pretraining.model import phase_warnings, untrained_positions
 from bertpre.recipe import load_recipe
 
@@ -21,7 +21,9 @@ def model_of(parameters: int, device: str = "cpu") -> Any:  # noqa: ANN401
 
 def is_uncompiled(recipe: str, *overrides: str, dtype: torch.dtype = torch.float32, **model: Any) -> bool:  # noqa: ANN401
     training = load_recipe(recipe, list(overrides)).training
-    return is_short(training, duration(training, tokens_per_epoch=500_000), model_of(1_155_586, **model), dtype)
+    return is_short(
+        training, training_duration(training, tokens_per_epoch=500_000), model_of(1_155_586, **model), dtype
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_a_short_training_in_fp32_on_a_cpu_is_not_compiled(
 )
 def test_epochs_are_a_limit_in_tokens(limits: tuple[str, ...], expected: int | None) -> None:
     training = load_recipe("quickstart", [f"training.{limit}" for limit in limits]).training
-    assert duration(training, tokens_per_epoch=500).max_tokens == expected
+    assert training_duration(training, tokens_per_epoch=500).max_tokens == expected
 
 
 def test_the_rows_of_the_largest_phase_count() -> None:
