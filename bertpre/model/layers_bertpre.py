@@ -61,13 +61,11 @@ def eager_attention(
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention, softmax(Q K^T / sqrt(D)) V (Vaswani et al. 2017, section 3.2.1).
 
-    Query, key and value are (B, H, S, D). The mask broadcasts to (B, H, S, S): bool (True: attend) or added to the
-    scores. Returns the weighted values (B, S, H, D) and the weights (B, H, S, S), which the fused kernels cannot show.
+    Query, key and value are (B, H, S, D). The mask broadcasts to (B, H, S, S) and is added to the scores. Returns the
+    weighted values (B, S, H, D) and the weights (B, H, S, S), which the fused kernels cannot show.
     """
     scores = torch.matmul(query, key.transpose(-2, -1)) * scaling  # (B, H, S, S)
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
-    elif attention_mask is not None:
+    if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
     weights = drop(weights, dropout, module.training)

@@ -161,11 +161,11 @@ class BertPreModel(BertPrePreTrainedModel):
     ) -> BertPreModelOutput:
         """Encode ids (B, S), or embeddings (B, S, E), to hidden states (B, S, E) and pooled ones (B, E).
 
-        `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), bool or added to the scores; or
-        None, which is faster, when no row is padded. With flash attention no layer computes padding, and the hidden
-        states there are 0, unless `output_hidden_states` asks for all layers. Transformers' arguments for packed rows
-        (`cu_seq_lens_q` and its siblings) reach that kernel unchanged; eager, sdpa and flex attention give way to
-        `attention_of_rows`.
+        `attention_mask` is (B, S), 1 for tokens and 0 for padding; or (B, 1, S, S), likewise or, in floats, added to
+        the scores; or None, which is faster, when no row is padded. With flash attention no layer computes padding, and
+        the hidden states there are 0, unless `output_hidden_states` asks for all layers. Transformers' arguments for
+        packed rows (`cu_seq_lens_q` and its siblings) reach that kernel unchanged; eager, sdpa and flex attention give
+        way to `attention_of_rows`.
 
         `read_positions` (B, R) are the only positions whose last hidden states the caller reads, as `read_states`
         (B, R, E); `pooled` says whether the pooled states are read too. Where nothing else can be seen, the last layer
@@ -245,7 +245,15 @@ class BertPreModel(BertPrePreTrainedModel):
             return None
         if attention_mask is not None and attention_mask.ndim == 2 and kernel in ("eager", "sdpa"):
             attention_mask = attention_mask[:, None, None, :].bool()  # (B, S) -> (B, 1, 1, S)
-        return create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        if attention_mask is not None and attention_mask.ndim == 4 and not attention_mask.is_floating_point():
+            attention_mask = attention_mask.bool()
+        mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        if kernel != "eager" or mask is None or mask.dtype != torch.bool:
+            return mask
+        # Compiled layers of a CPU read a bool for each score slowly: with it a pass at 504 tokens takes 1.23 times as
+        # long (benchmarks/attention_mask.py). Half of the lowest number cannot become an infinity in fp16.
+        lowest = torch.finfo(hidden_states.dtype).min / 2
+        return torch.zeros_like(mask, dtype=hidden_states.dtype).masked_fill(~mask, lowest)
 
 
 # ---- pretraining -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from transformers import AttentionInterface
 from transformers.utils import is_flash_attn_2_available
 
@@ -132,3 +133,19 @@ def test_an_additive_mask_equals_a_boolean_one(architecture: str, attention: str
     is_seen = padding_mask().bool()[:, None, None, :].expand(-1, 1, SEQUENCE, -1)  # (B, 1, S, S)
     added = torch.zeros(is_seen.shape).masked_fill(~is_seen, torch.finfo(torch.float32).min)
     torch.testing.assert_close(model(ids, added)[0], model(ids, is_seen)[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(model(ids, is_seen.long())[0], model(ids, is_seen)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_padding_has_no_weight_and_a_row_of_padding_alone_is_finite(architecture: str, dtype: torch.dtype) -> None:
+    model, mask = build(architecture, "eager").to(dtype), padding_mask()
+    mask[-1] = 0
+    for name, parameter in model.named_parameters():  # "bert": scores of -693, too low to add fp16's lowest number
+        if "self.query" in name or "self.key" in name:
+            value = 0.0 if name.endswith("weight") else 20.0 if "query" in name else -10.0
+            nn.init.constant_(parameter, value)
+    found = model(random_ids(), mask, output_attentions=True)
+    assert found.last_hidden_state.isfinite().all()
+    for weights in found.attentions:
+        assert weights.isfinite().all()
+        assert (weights[:-1].transpose(1, 3)[mask[:-1] == 0] == 0).all()
