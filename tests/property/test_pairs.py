@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bertpre.data.pairs import (
     IGNORE_INDEX,
+    ROWS_TO_NEW_CUT,
     cut_long_sentences,
     plan_packed,
     plan_pairs,
@@ -202,18 +203,20 @@ def test_swapped_segments_fit(lengths: Lengths, max_length: int, seed: int, shor
 
 @modest
 @given(document_lengths(), st.integers(3, 96), st.integers(0, 99))
-def test_packed_rows_hold_every_token_once_but_for_less_than_a_row_at_either_end(
+def test_packed_rows_leave_out_less_than_a_row_at_either_end_and_repeat_tokens_only_at_new_cuts(
     lengths: Lengths, max_length: int, seed: int
 ) -> None:
     shard, capacity = shard_of(lengths), max_length - 2
     planned = plan_packed(shard.sentences, shard.documents, max_length, random.Random(seed))
-    seen = [token for start, end in planned[:, :2].tolist() for token in range(start, end)]
-    assert seen == list(range(seen[0], seen[-1] + 1))
-    left = shard.tokens[seen[-1] + 1 :].tolist()
+    begins, ends = planned[:, 0], planned[:, 1]
+    is_new_cut = np.arange(1, len(planned)) % ROWS_TO_NEW_CUT == 0
+    assert (begins[1:] == ends[:-1])[~is_new_cut].all()
+    assert ((begins[:-1] < begins[1:]) & (begins[1:] <= ends[:-1]))[is_new_cut].all()
+    left = shard.tokens[ends[-1] :].tolist()
     separators = sum(begin in left[1:] for begin in shard.sentences[shard.documents].tolist())
-    assert seen[0] < capacity and len(left) + separators < capacity
+    assert begins[0] < capacity and len(left) + separators < capacity
     if len(shard.tokens) <= capacity:
-        assert seen[0] == 0
+        assert begins[0] == 0
     assert (planned[:, 2] == planned[:, 3]).all()
     assert (planned[:, 4] == IGNORE_INDEX).all()
 
