@@ -145,11 +145,16 @@ def mention_unread(name: str, rows: list[int], delimiter: str) -> None:
 
 
 def other_delimiter(name: str, delimiter: str) -> str:
-    """The end of a message: what may separate the columns of a file instead."""
+    """The end of a message: what may separate the columns of a file instead, and how to write it with commas."""
     with open_file(name, "rt", encoding="utf-8-sig") as stream:
         header = stream.readline()
     others = [each for each in DELIMITERS if each != delimiter and each in header]
-    return f"; or are its columns separated by {others[0]!r}, which its first line has?" if others else ""
+    if not others:
+        return ""
+    return (
+        f"; or, if its columns are separated by {others[0]!r}, which its first line has, write it with commas: "
+        f"pandas.read_csv({name!r}, sep={others[0]!r}).to_csv(...), with quotechar or header=None where it needs them"
+    )
 
 
 def has_whole_lines(name: str) -> bool:
