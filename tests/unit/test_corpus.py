@@ -585,7 +585,7 @@ def test_a_single_file_has_only_the_split_train(tmp_path: Path) -> None:
             b"id,text\n1,Hello, world\n",
             "has rows with more fields than its header: put texts that contain",
         ),
-        ("semicolons.csv", b"Good, really;1\nBad, not, good;0\n", "separated by ';', which its first line has, write it"),
+        ("semicolons.csv", b"Good, really;1\nBad, not, good;0\n", "separated by ';', which its first line has, write"),
         (
             "quotes.tsv",
             b'text\tlabel\ngood\t1\n"two" or\t3\tmore\n',
