@@ -7,7 +7,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from bertpre.commands.pretrain import pretrain
 from bertpre.errors import UserError
+from bertpre.recipe import load_recipe
+from bertpre.training import agreement
 from bertpre.training.agreement import (
     bit_sums,
     broadcast_from_first,
@@ -118,16 +121,19 @@ def losses(run: Path) -> list[float]:
     return [row["loss"] for row in read_metrics(run, "pretrain", "train")]
 
 
-@pytest.fixture
-def adamw_run(tiny_modern_run: Path, tmp_path: Path) -> Path:
-    """A run that was trained on one process with AdamW, without its model."""
-    from bertpre.commands.pretrain import pretrain
-    from bertpre.recipe import load_recipe
-
-    target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
+@pytest.fixture(scope="module")
+def trained_with_adamw(tiny_modern_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was trained on one process with AdamW, without its model; not to be written to."""
+    target = copy_run(tiny_modern_run, tmp_path_factory.mktemp("adamw") / "run", "prepare")
     pretrain(load_recipe(str(tiny_modern_run / "recipe.yaml"), [f"output_dir={target}", "training.optimizer=adamw"]))
     shutil.rmtree(target / "model")
     return target
+
+
+@pytest.fixture
+def adamw_run(trained_with_adamw: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return shutil.copytree(trained_with_adamw, tmp_path / "run")
 
 
 @pytest.mark.parametrize("trouble", [DAMAGED, STALE], ids=["damaged", "stale"])
@@ -203,6 +209,12 @@ def test_one_process_agrees_with_itself() -> None:
     refuse_different_weights(ToyModel(), 1, False, None)
     with pytest.raises(UserError, match="^no$"):
         broadcast_from_first(fail, None)
+
+
+def test_processes_at_different_steps_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "gathered", lambda value, group: [value, value + 1, value])
+    with pytest.raises(UserError, match="different steps: step 4 on processes 0, 2; step 5 on process 1; end them all"):
+        refuse_different_weights(ToyModel(), 4, False, object())
 
 
 def test_the_sums_show_the_last_bit_of_a_weight() -> None:

@@ -25,9 +25,14 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if "stock" in name else name for name in MODELS]
+    ("name", "soft"),
+    [
+        ("bert", False),
+        ("bert", True),
+        ("modern", False),
+        *(pytest.param(f"stock {each}", False, marks=pytest.mark.slow) for each in ("bert", "modernbert")),
+    ],
 )
 def test_one_program_for_every_length(name: str, soft: bool) -> None:
     torch._dynamo.reset()

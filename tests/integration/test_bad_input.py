@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from bertpre.files import file_checksum
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import claim
 from tests.helpers import LIMIT, ROOT, run_cli, run_here, tiny_values, tree_hash, write_recipe
@@ -311,14 +312,30 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def contents(home: Path) -> dict[str, str]:
+    """The checksums of all files before the first case."""
+    return tree_hash(home)
+
+
+def written(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What changes where a file below a folder is written again; quicker than its checksum."""
+    files = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
+    return {name: (found.st_ino, found.st_size, found.st_mtime_ns) for name, found in files.items()}
+
+
 @pytest.mark.parametrize("command", CASES)
 def test_a_mistake_is_one_message_and_nothing_is_lost(
-    command: str, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    command: str,
+    home: Path,
+    contents: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(home)
-    before = tree_hash(home)
+    before = written(home)
     status = run_here(*shlex.split(command))
-    said, after = capfd.readouterr().err.replace(f"{home}/", ""), tree_hash(home)  # paths are shown in full
+    said, after = capfd.readouterr().err.replace(f"{home}/", ""), written(home)  # paths are shown in full
     new = [name for name in after if name not in before and not (name.startswith("new/") and command.endswith(LATE))]
     shutil.rmtree(home / "new", ignore_errors=True)
     assert status == 2, said
@@ -326,12 +343,9 @@ def test_a_mistake_is_one_message_and_nothing_is_lost(
     assert said.startswith(("error: ", "Usage: "))
     assert len(re.findall("^error: ", said, re.MULTILINE | re.IGNORECASE)) == 1, said
     assert "Traceback" not in said
-    assert {name: after.get(name) for name in before} == before
+    rewritten = [name for name in before if after.get(name) != before[name]]
+    assert [name for name in rewritten if file_checksum(home / name) != contents[name]] == []
     assert not new
-
-
-def test_there_are_many_mistakes() -> None:
-    assert len(CASES) >= 80
 
 
 AS_PROCESSES = (

@@ -270,7 +270,10 @@ def test_classifier_of_a_stock_model_is_copied_unchanged(tiny_run: Path, tmp_pat
     assert not (run / "export-bertpre").exists()
 
 
-@pytest.mark.parametrize("model_type", ["bert", "modernbert", "distilbert", "roberta"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["distilbert", *(pytest.param(each, marks=pytest.mark.slow) for each in ("bert", "modernbert", "roberta"))],
+)
 def test_a_classifier_of_another_model_becomes_onnx(model_type: str, tiny_run: Path, tmp_path: Path) -> None:
     run = copy_run(tiny_run, tmp_path / "run", "prepare")
     ids = {"pad_token_id": 0, "cls_token_id": None, "sep_token_id": None, "bos_token_id": None, "eos_token_id": None}

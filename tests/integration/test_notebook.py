@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from notebooks.execute import FILES, FOLDER, execute, index_picture
+from notebooks.execute import FILES, FOLDER, execute, index_picture, source_hash
 
 REAL_REVIEWS = ("04_many_heads.ipynb", "09_pretrain_on_imdb.ipynb")
 
@@ -67,6 +67,8 @@ def test_it_prints_again_what_it_is_stored_with(file: Path, tmp_path: Path) -> N
 def test_it_is_stored_as_it_ran(file: Path) -> None:
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
+    changed = f"the code was changed after it ran: python notebooks/execute.py notebooks/{file.name}"
+    assert notebook.metadata.get("source_hash") == source_hash(notebook), changed
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]

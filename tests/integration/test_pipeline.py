@@ -14,7 +14,8 @@ from bertpre.commands.run import run
 from bertpre.data.store import open_shards
 from bertpre.finetuning.rows import Rows, read_rows
 from bertpre.recipe import Finetune, load_recipe, to_yaml
-from tests.helpers import copy_run, read_metrics, run_cli, run_here, tiny_values, tree_hash, write_recipe
+from tests.forked import COMMAND, run_forked
+from tests.helpers import copy_run, read_metrics, run_here, tiny_values, tree_hash, write_recipe
 
 STEP_KEYS = {"stage", "split", "step", "tokens", "elapsed_seconds", "learning_rate"}
 LEARNING_KEYS = {"grad_norm", "tokens_per_second", "data_wait_fraction", "peak_memory_mb", "seconds_left"}
@@ -35,7 +36,7 @@ def piecewise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for verb in ("prepare", "pretrain"):
         assert run_here(verb, recipe) == 0
     before = tree_hash(folder / "run" / "model") | tree_hash(folder / "run" / "data")
-    done = run_cli("run", recipe)
+    done = run_forked(COMMAND, "run", recipe)
     assert done.returncode == 0, done.stderr
     assert "prepare: already finished, skipped\npretrain: already finished, skipped" in done.stdout
     assert tree_hash(folder / "run" / "model") | tree_hash(folder / "run" / "data") == before
@@ -203,3 +204,14 @@ def test_show_prints_a_recipe_and_the_figures_so_far(piecewise: Path, capsys: py
         assert run_here("show", "quickstart", f"tokenizer.vocab_size={size}") == 0
         figures += [line for line in capsys.readouterr().out.splitlines() if line.startswith("# parameters: ")]
     assert len(figures) == 2 and figures[0] == figures[1]
+
+
+def test_evaluation_in_small_batches_and_without_the_bag_of_words(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain", "finetune")
+    assert run_here("evaluate", target, "evaluate.batch_size=3", "evaluate.bag_of_words=false") == 0
+    assert "bag of words" not in capsys.readouterr().out
+    ours, theirs = (json.loads((run / "results.json").read_text())["evaluate"] for run in (target, tiny_run))
+    assert ours["accuracy"] == theirs["accuracy"]
+    assert theirs.keys() - ours.keys() == {"bag_of_words"}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertTokenizer, PreTrainedTokenizerFast
@@ -46,7 +47,7 @@ def prepare(tiny_recipe: Path, tmp_path: Path) -> Prepare:
     """Prepare the tiny recipe in small parts, in a folder of the given name; returns the folder."""
 
     def prepare(name: str, *overrides: str) -> Path:
-        recipe = load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", *overrides])
+        recipe = load_recipe(str(tiny_recipe), [f"output_dir={tmp_path / name}", "prepare.workers=1", *overrides])
         bertpre.commands.prepare.prepare(recipe, part_characters=PART_CHARACTERS)
         return tmp_path / name
 
@@ -226,7 +227,7 @@ def test_dropped_documents_are_counted_by_reason(prepare: Prepare, tmp_path: Pat
 def test_the_audit_measures_repeated_lines_and_unknown_tokens(prepare: Prepare, tmp_path: Path) -> None:
     texts = [f"{document.text} This very line is in each of them." for document in sample.generate("train", 60)]
     run = prepare("run", f"corpus.path={write_documents(tmp_path / 'a.jsonl', texts)}", "corpus.split=train")
-    assert 0 <= prepared(run)["repeated_line_share"] < 1
+    assert 0 < prepared(run)["repeated_line_share"] < 1
     assert prepared(run)["unknown_share"] == 0
 
 
@@ -248,6 +249,17 @@ def test_sources_are_mixed_by_their_weights(prepare: Prepare, tmp_path: Path) ->
         prepare("wrong", *first, "corpus.more=[{path: nowhere.jsonl}]")
     with pytest.raises(UserError, match="a whole number of passes"):
         prepare("wrong", "corpus.weight=2.5")
+
+
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_another_source_has_keys_of_its_own(streaming: str, prepare: Prepare, tmp_path: Path) -> None:
+    texts = [document.text for document in sample.generate("train", 50)]
+    file = write_documents(tmp_path / "a.jsonl", texts[:40])
+    pd.DataFrame({"body": texts[40:], "text": "another column"}).to_csv(tmp_path / "b.csv", index=False)
+    more = f"[{{path: {tmp_path / 'b.csv'}, text_column: body, limit: 5, streaming: {streaming}}}]"
+    run = prepare("run", f"corpus.path={file}", "corpus.split=train", f"corpus.more={more}")
+    assert prepared(run)["documents"] == 45
+    assert not prepared(run)["dropped"]
 
 
 def test_a_file_can_be_held_out(prepare: Prepare, tmp_path: Path) -> None:

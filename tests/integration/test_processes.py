@@ -158,16 +158,8 @@ def test_a_configuration_file_of_accelerate_sets_the_number_of_processes(tmp_pat
 
 def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    machines = (
-        "--num_machines",
-        "2",
-        "--main_process_ip",
-        "127.0.0.1",
-        "--main_process_port",
-        "29999",
-        "--machine_rank",
-        "0",
-    )
+    address = ("--main_process_ip", "127.0.0.1", "--main_process_port", "29999")
+    machines = ("--num_machines", "2", *address, "--machine_rank", "0")
     done = launch("pretrain.py", tiny_modern_run, target, launcher=("accelerate.commands.launch", *ASKED, *machines))
     assert done.returncode != 0
     assert "error: without a GPU" in done.stderr
@@ -279,7 +271,7 @@ def test_a_run_resumes_with_another_number_of_processes(tiny_modern_run: Path, t
     with pytest.raises(SystemExit):
         pretrain(recipe, at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM)))
     assert (target / "checkpoints" / "step-00000004").is_dir()
-    done = launch("pretrain.py", tiny_modern_run, target, "training.optimizer=adamw")
+    done = run_ranks(LAUNCHED, tiny_modern_run, target, "training.optimizer=adamw")
     assert "resuming from step 4" in done.stdout
     assert losses(target) == pytest.approx(losses(whole), abs=1.5 * LOGGED_DIGIT)
 

@@ -27,7 +27,7 @@ from bertpre.recipe import load_recipe, to_yaml
 from bertpre.reporting.card_facts import Published
 from bertpre.reporting.model_card import model_card
 from bertpre.run_directory import read_manifest, read_results
-from tests.helpers import LIMIT, copy_run, run_cli, run_process, training_with
+from tests.helpers import LIMIT, copy_run, run_here, run_process, training_with
 from tests.hub_server import TOKEN, Fault, HubServer, running_hub
 
 MODEL = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
@@ -60,11 +60,11 @@ def push_encoder(run: Path, **options: object) -> None:
 
 
 def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
-    tiny_modern_run: Path, hub: HubServer, tmp_path: Path
+    tiny_modern_run: Path, hub: HubServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = run_cli("push", tiny_modern_run, "someone/tiny", "--private")
-    assert done.returncode == 0, done.stderr
-    assert f"push: {hub.url}/someone/tiny" in done.stdout and not done.stderr
+    assert run_here("push", tiny_modern_run, "someone/tiny", "--private") == 0
+    said = capfd.readouterr()
+    assert f"push: {hub.url}/someone/tiny" in said.out and not said.err
     repository = hub.model("someone/tiny")
     assert repository.is_private and repository.messages[-1] == "Push a bertpre run"
     files = repository.files()
@@ -240,8 +240,7 @@ def test_a_later_push_does_as_the_recipe_says_for_the_hub(tiny_run: Path, tmp_pa
     run = copy_run(tiny_run, tmp_path / "run", "prepare", "pretrain")
     recipe = load_recipe(str(run / "recipe.yaml"), ["hub.license=mit", "hub.language=ko", "hub.private=true"])
     (run / "recipe.yaml").write_text(to_yaml(recipe))
-    done = run_cli("push", run, "someone/tiny", "--license", "apache-2.0")
-    assert done.returncode == 0, done.stderr
+    assert run_here("push", run, "someone/tiny", "--license", "apache-2.0") == 0
     repository = hub.model("someone/tiny")
     head = yaml.safe_load(repository.files()["README.md"].decode().split("---")[1])
     assert (repository.is_private, head["license"], head["language"]) == (True, "apache-2.0", "ko")
@@ -377,6 +376,15 @@ def test_a_training_that_ends_early_stops_its_push(tmp_path: Path) -> None:
     push.process = process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     push.stop()
     assert process.returncode == -signal.SIGKILL and push.process is None and not push.model.exists()
+
+
+def test_a_push_that_takes_too_long_at_the_end_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    push = BackgroundPush(tmp_path, tokenizer=None, every=1)  # type: ignore[arg-type]
+    push.log.touch()
+    push.process = process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    push.end(0.05)
+    assert process.returncode == -signal.SIGKILL and push.process is None
+    assert "push: failed; the training is not affected: it was stopped" in capsys.readouterr().out
 
 
 # ---- from training ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from bertpre.commands.pretrain import pretrain
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.training.trainer import Trainer
 from tests.forked import run_forked
-from tests.helpers import at_step, copy_run, read_metrics, run_cli, run_here, run_process, training_with, tree_hash
+from tests.helpers import at_step, copy_run, read_metrics, run_here, run_process, training_with, tree_hash
 
 TIMES = {
     "elapsed_seconds", "tokens_per_second", "data_wait_fraction", "flops_utilization", "seconds_left", "peak_memory_mb",
@@ -60,12 +60,13 @@ def assert_same_run(target: Path, finished: Path) -> None:
     assert not list(target.rglob("*.partial"))
 
 
-def test_a_run_killed_between_two_checkpoints_resumes_bit_identically(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_run_killed_between_two_checkpoints_resumes_bit_identically(
+    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = killed(tiny_run, tmp_path / "run", KILLED_AFTER_STEP_7, signal.SIGKILL)
     assert max(row["step"] for row in read_metrics(tmp_path / "run")) == 7  # lines that must go
-    resumed = run_cli(*arguments)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "resuming from step 5" in resumed.stdout
+    assert run_here(*arguments) == 0
+    assert "resuming from step 5" in capsys.readouterr().out
     assert_same_run(tmp_path / "run", tiny_run)
 
 
@@ -112,7 +113,7 @@ def test_a_run_of_full_rows_resumes_bit_identically(tiny_run: Path, tmp_path: Pa
         for name in ("whole", "resumed")
     )
     prepare(whole)
-    prepare(resumed)
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
     assert pretrain(whole)["tokens"] == 7 * 8 * 32 + 3 * 8 * 48
     with pytest.raises(SystemExit):
         pretrain(resumed, at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM)))
@@ -131,7 +132,7 @@ def test_a_run_with_a_causal_phase_resumes_bit_identically(
         for name in ("whole", "resumed")
     )
     prepare(whole)
-    prepare(resumed)
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
     assert pretrain(whole)["tokens"] == 10 * 8 * 32
     with pytest.raises(SystemExit):
         pretrain(resumed, at_step(stopped_after, lambda: os.kill(os.getpid(), signal.SIGTERM)))
@@ -155,7 +156,7 @@ def test_a_run_of_mixed_steps_resumes_bit_identically(
         for name in ("whole", "resumed")
     )
     prepare(whole)
-    prepare(resumed)
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
     pretrain(whole)
     with pytest.raises(SystemExit):
         pretrain(resumed, at_step(stopped_after, lambda: os.kill(os.getpid(), signal.SIGTERM)))

@@ -110,10 +110,15 @@ def test_a_fine_tuning_shorter_than_its_warm_up_trains(
     assert (len(rows), rows[0]["learning_rate"]) == (epochs, rate)
 
 
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("source", ["own", "stock"])
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        *(("own", kind) for kind in TASKS),
+        *(pytest.param("stock", kind, marks=[] if kind == "words" else pytest.mark.slow) for kind in TASKS),
+    ],
+)
 def test_every_task(
-    kind: str, source: str, data: tuple[str, str], stock: str, tiny_modern_run: Path, tmp_path: Path,
+    source: str, kind: str, data: tuple[str, str], stock: str, tiny_modern_run: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     own = {"init": str(tiny_modern_run), "pooling": "mean" if kind != "words" else "cls"}

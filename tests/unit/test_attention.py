@@ -261,6 +261,8 @@ def test_the_block_with_memory_is_torchs_decoder_layer(norm_first: bool) -> None
     mask = padding_mask(torch.tensor([7, 3]), 7)
     expected = theirs(states, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~mask.squeeze(1))
     torch.testing.assert_close(ours(states, causal_mask(5), memory, mask.unsqueeze(1)), expected)
+    assert ours.weights.shape == (2, 4, 5, 5) and ours.weights[:, :, 0, 1:].eq(0).all()
+    assert ours.cross_weights.shape == (2, 4, 5, 7) and ours.cross_weights[1, :, :, 3:].eq(0).all()
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

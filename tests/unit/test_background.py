@@ -42,7 +42,7 @@ def test_the_thread_takes_no_other_threads_and_leaves_the_training_its_own() -> 
 def slowly(tensors: Tensors, file: Path) -> None:
     """Write a file so slowly that what does not wait for it is long done."""
     save_file(tensors, file)
-    time.sleep(0.3)
+    time.sleep(0.1)
 
 
 def full_from(step: int) -> Callable[[Tensors, Path], None]:

@@ -103,7 +103,7 @@ def test_words_have_their_label_at_their_first_token(tokenizer: PreTrainedTokeni
     examples = examples_of([["aa", "abac", "ad", "ae"]], labels=[np.array([1, 0, 1, 1])])
     encoded = encode_examples(tokenizer, examples, 6)
     tokens = tokenizer.convert_ids_to_tokens(encoded.ids[0].tolist())
-    assert tokens[0], tokens[-1] == ("[CLS]", "[SEP]")
+    assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]")
     assert len(tokens) == 6
     labels = dict(zip(tokens, encoded.labels[0].tolist(), strict=True))
     assert labels["[CLS]"] == labels["[SEP]"] == -100

@@ -16,7 +16,6 @@ from transformers import (
 
 from bertpre.errors import UserError
 from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification
-from bertpre.runtime import has_native_bf16
 from bertpre.training.optimizer import Lamb, Muon, build_optimizers, set_learning_rate
 from bertpre.training.precision import LossScale, WorkingCopy
 
@@ -144,9 +143,12 @@ def test_muon_treats_query_key_and_value_in_one_as_three_matrices() -> None:
     torch.testing.assert_close(whole.data, torch.cat([part.data for part in three]), rtol=0, atol=1e-6)
 
 
-def test_muon_computes_in_bf16_only_where_that_is_native() -> None:
-    muon = build_optimizers(tiny_model(), "muon", 1e-3, 0.01)[1]
-    assert muon.dtype == (torch.bfloat16 if has_native_bf16(torch.device("cpu")) else torch.float32)
+@pytest.mark.parametrize(("is_native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_muon_computes_in_bf16_only_where_that_is_native(
+    is_native: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertpre.training.optimizer.has_native_bf16", lambda device: is_native)
+    assert build_optimizers(tiny_model(), "muon", 1e-3, 0.01)[1].dtype == dtype
 
 
 def test_frozen_parameters_are_left_out() -> None:

@@ -17,7 +17,6 @@ from bertpre.errors import UserError
 from bertpre.pretraining import batches
 from bertpre.pretraining.batches import PretrainingData, cut_padding, filled_share
 from bertpre.pretraining.model import initial_model
-from bertpre.pretraining.objective import PretrainingObjective
 from bertpre.recipe import load_recipe
 from bertpre.training.intervals import wilson_interval
 from bertpre.training.micro_batches import rows_of_similar_length
@@ -267,7 +266,16 @@ def test_the_context_free_loss_is_that_of_the_mask_split(tiny_run: Path) -> None
     assert losses[1] < losses[0] < losses[2]  # a word that is shown is known
 
 
-def test_means_are_over_masked_tokens_and_over_pairs() -> None:
-    sums = {"mlm_loss": 30.0, "mlm_accuracy": 5.0, "nsp_loss": 2.0, "nsp_accuracy": 3.0}
-    means = PretrainingObjective().means(sums, {"num_items_in_batch": 10, "num_pairs_in_batch": 4})
-    assert means == {"loss": 3.5, "mlm_loss": 3.0, "mlm_accuracy": 0.5, "nsp_loss": 0.5, "nsp_accuracy": 0.75}
+def test_plans_made_ahead_give_the_same_batches(tiny_run: Path) -> None:
+    """As on a GPU."""
+    here, ahead = data_of(tiny_run), data_of(tiny_run)
+    mine = theirs = Position()
+    with ahead.planned_ahead():
+        assert all(phase.dataset.make_plan != phase.dataset.plan_group for phase in ahead.phases)
+        for progress in (0.0, 0.2, 0.4, 0.8, 0.9):  # both phases
+            one, other = here(mine, progress), ahead(theirs, progress)
+            for batch, expected in zip(other.micro_batches, one.micro_batches, strict=True):
+                assert batch.keys() == expected.keys()
+                assert all(torch.equal(batch[name], expected[name]) for name in batch)
+            mine, theirs = one.after, other.after
+            assert theirs == mine

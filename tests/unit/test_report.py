@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from bertpre.data.sampler import Position
+from bertpre.data.store import open_shards
+from bertpre.data.tokenizer import load_tokenizer
+from bertpre.pretraining.batches import pair_dataset
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.reporting import evaluation, page, report
+from bertpre.reporting import evaluation, masks, page, report
 from bertpre.reporting.charts import figure
 from bertpre.reporting.comparison import printed_metrics, read_facts, write_comparison
 from bertpre.reporting.corpus import corpus_section
 from bertpre.reporting.curves import finetuning_charts, machine_charts, pretraining_charts, read_metrics
-from bertpre.reporting.masks import LABELS, guesses_section, masked_pairs, pair
+from bertpre.reporting.masks import guesses_section, masked_pairs, pair
 from bertpre.reporting.page import heat_table, tile
 from bertpre.reporting.picture import pretraining_figure, pretraining_png
 from bertpre.reporting.report import closing_lines, headline_rows, next_lines
@@ -283,11 +287,22 @@ def test_the_first_validation_pairs_are_shown_with_their_masks_and_without_paddi
         assert "[PAD]" not in each and f"{length} tokens, {each.count('<ruby')} targets" in each
 
 
-def test_labels_of_pairs_are_named_as_the_data_has_them() -> None:
-    assert LABELS == {
-        "nsp": ("the true next segment", "a random segment"),  # is_random_next is 1
-        "sop": ("in order", "in the wrong order"),
-    }
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("nsp", ("B is the true next segment", "B is a random segment")), ("sop", ("in order", "in the wrong order"))],
+)
+def test_labels_of_pairs_are_named_as_the_data_has_them(
+    kind: str, names: tuple[str, str], tiny_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masks, "SHOWN_PAIRS", 12)
+    recipe = load_recipe(str(tiny_run), [f"pairs.kind={kind}"])
+    shards = open_shards(tiny_run / "data", "validation")
+    pairs = pair_dataset(recipe, load_tokenizer(tiny_run / "tokenizer"), recipe.training.phases[0], shards)
+    examples, shown = pairs.take(Position(), 12)[0], masked_pairs(tiny_run, recipe)
+    assert {0, 1} <= {example.is_random_next for example in examples}
+    for example, text in zip(examples, shown, strict=True):
+        named = [name for name in names if f"{name}<" in text]
+        assert named == ([] if example.is_random_next < 0 else [names[example.is_random_next]])
 
 
 def test_bins_of_few_examples_are_marked() -> None:

@@ -153,9 +153,9 @@ def test_opinions_agree_with_the_label(reviews: dict[str, list[SampleDocument]])
         (r"[Cc]ould have been (\w+),? but (?:is|was)n't\.", True),
     ]
     found = dict.fromkeys((pattern for pattern, _ in frames), 0)
-    for pattern, turned in frames:
-        for sample in reviews["train"]:
-            for sentence in re.split(r"(?<=\.)(?: |<br /><br />)", sample.text):
+    for sample in reviews["train"]:
+        for sentence in re.split(r"(?<=\.)(?: |<br /><br />)", sample.text):
+            for pattern, turned in frames:
                 match = re.search(pattern, sentence)
                 if match and (label := polarity.get(match[1].lower())) is not None:
                     found[pattern] += 1
@@ -166,7 +166,7 @@ def test_opinions_agree_with_the_label(reviews: dict[str, list[SampleDocument]])
 def test_bag_of_words_gets_about_four_in_five(reviews: dict[str, list[SampleDocument]]) -> None:
     training, test = (
         Examples([s.id for s in split], [s.text for s in split], None, np.array([s.label for s in split]), CLASSES)
-        for split in (reviews["train"], reviews["test"])
+        for split in (reviews["train"][:8000], reviews["test"])
     )
     accuracy = (fit_tfidf(training)(test).argmax(1) == test.labels).mean()
     assert 0.7 <= accuracy < 0.85
