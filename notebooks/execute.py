@@ -3,10 +3,12 @@
 python notebooks/execute.py [FILE ...]
 
 By default all of them. Notebooks 4 and 9 read IMDB: from the folder in the environment variable IMDB, else from the
-Hub. A picture of each, from the cell with the tag `index`, is kept in `index/` for README.md.
+Hub. A picture of each, from the cell with the tag `index`, is kept in `index/` for README.md. A hash of the code is
+stored with the outputs: the tests fail where the code was changed and not executed again.
 """
 
 import base64
+import hashlib
 import os
 import sys
 import tempfile
@@ -18,6 +20,12 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.ipynb"))
+
+
+def source_hash(notebook: nbformat.NotebookNode) -> str:
+    """A hash of the code of all cells."""
+    code = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def execute(file: Path, folder: Path) -> nbformat.NotebookNode:
@@ -41,6 +49,7 @@ def execute(file: Path, folder: Path) -> nbformat.NotebookNode:
     )
     client.execute(env=environment)
     notebook.metadata.language_info = {"name": "python"}  # without the version of this machine's Python
+    notebook.metadata.source_hash = source_hash(notebook)
     return notebook
 
 
@@ -55,7 +64,9 @@ if __name__ == "__main__":
     for file in map(Path, sys.argv[1:] or map(str, FILES)):
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            notebook = execute(file, Path(folder))
+            current = Path(folder, "notebooks")  # so that ../runs, where notebooks write, is new and is deleted too
+            current.mkdir()
+            notebook = execute(file, current)
         nbformat.write(notebook, file)
         (FOLDER / "index").mkdir(exist_ok=True)
         (FOLDER / "index" / f"{file.stem[:2]}.png").write_bytes(index_picture(notebook))

@@ -8,31 +8,46 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's, where ipywidgets is not installed
-plt.rcParams.update({"figure.dpi": 80, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"figure.dpi": 96, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 BLUE, ORANGE, GREEN, GREY = "#2f6db5", "#d9730d", "#2e8b57", "#888888"
 
 
 def heat_map(
-    ax: Axes, values: Tensor, rows: Sequence[str], columns: Sequence[str], title: str = "", digits: int | None = 2
+    ax: Axes,
+    values: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "",
+    digits: int | None = 2,
+    *,
+    ylabel: str = "",
+    xlabel: str = "",
+    bound: float | None = None,
 ) -> None:
-    """Draw (S, T) numbers as colours with words on the axes; the numbers are written in where there are few."""
+    """Draw (S, T) numbers as colours with words on the axes; the numbers are written in where there are few.
+
+    `ylabel` says what the rows are, and `xlabel` what the columns are. The darkest colour is `bound`, by default the
+    largest number of this picture; pictures that are to be compared need the same bound.
+    """
     values = values.detach()
     low = min(0.0, values.min().item())
-    bound = max(values.max().item(), -low)
+    bound = max(values.max().item(), -low) if bound is None else bound
     colours = "Blues" if low == 0 else "RdBu"
     ax.imshow(values, cmap=colours, vmin=low and -bound, vmax=bound, aspect="auto")
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor")
     ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")
     ax.set_yticks(range(len(rows)), rows)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(title, loc="left", y=-0.14, fontsize=9)
+    ax.set_title(title, loc="left", fontsize=9)
     if digits is not None and values.numel() <= 100:
         for row, numbers in enumerate(values.tolist()):
             for column, number in enumerate(numbers):
                 is_dark = abs(number) > 0.6 * bound
                 ax.text(
-                    column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7,
+                    column, row, f"{number:z.{digits}f}", ha="center", va="center", fontsize=8,
                     color="white" if is_dark else "black",
                 )  # fmt: skip
 

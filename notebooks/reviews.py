@@ -6,7 +6,7 @@ import warnings
 
 
 def load_reviews(count: int, split: str = "train", seed: int = 0) -> tuple[list[str], list[int], str]:
-    """`count` texts drawn at random, their labels (1: praise), and the name of the corpus.
+    """`count` texts drawn at random, their labels (1: positive), and the name of the corpus.
 
     The folder in the environment variable IMDB is read first, then the Hub's stanfordnlp/imdb. Without either the
     texts come from the corpus that a program has written for bertpre's quickstart.

@@ -38,6 +38,15 @@ class Block(nn.Module):
         self.norm_first = norm_first
         self.dropout = nn.Dropout(dropout)
         self.weights: Tensor | None = None  # of the last self-attention, (B, H, S, S), to look at
+        self.cross_weights: Tensor | None = None  # of the last attention to the memory, (B, H, S, T)
+
+    def norm_before(self, number: int, states: Tensor) -> Tensor:
+        """The norm of a part's input (pre-LN)."""
+        return self.norms[number](states) if self.norm_first else states
+
+    def norm_after(self, number: int, states: Tensor) -> Tensor:
+        """The norm of the sum (post-LN)."""
+        return states if self.norm_first else self.norms[number](states)
 
     def forward(
         self,
@@ -46,21 +55,16 @@ class Block(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        def look_around(states: Tensor) -> Tensor:
-            mixed, weights = self.attention(states, mask)
-            self.weights = weights.detach()
-            return mixed
-
-        steps = [look_around, self.feed_forward]
+        states = hidden_states
+        mixed, weights = self.attention(self.norm_before(0, states), mask)
+        states = self.norm_after(0, states + self.dropout(mixed))
+        self.weights = weights.detach()
         if self.cross_attention is not None:
-            cross = self.cross_attention
-            steps.insert(1, lambda states: cross(states, memory_mask, memory)[0])
-        for step, norm in zip(steps, self.norms, strict=True):
-            if self.norm_first:
-                hidden_states = hidden_states + self.dropout(step(norm(hidden_states)))
-            else:
-                hidden_states = norm(hidden_states + self.dropout(step(hidden_states)))
-        return hidden_states
+            mixed, weights = self.cross_attention(self.norm_before(1, states), memory_mask, memory)
+            states = self.norm_after(1, states + self.dropout(mixed))
+            self.cross_weights = weights.detach()
+        changed = self.feed_forward(self.norm_before(-1, states))
+        return self.norm_after(-1, states + self.dropout(changed))
 
 
 class Stack(nn.Module):

@@ -67,8 +67,8 @@ def test_it_prints_again_what_it_is_stored_with(file: Path, tmp_path: Path) -> N
 def test_it_is_stored_as_it_ran(file: Path) -> None:
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
-    changed = f"the code was changed after it ran: python notebooks/execute.py notebooks/{file.name}"
-    assert notebook.metadata.get("source_hash") == source_hash(notebook), changed
+    is_current = notebook.metadata.get("source_hash") == source_hash(notebook)
+    assert is_current, f"its code was changed after it ran: python notebooks/execute.py notebooks/{file.name}"
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]

@@ -1,6 +1,7 @@
 """Every stage through the real command line: the artefacts and the figures the contract promises."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ def test_the_report_is_one_file_that_needs_nothing_else(piecewise: Path) -> None
 
 def test_the_manifest_names_versions_and_hardware(piecewise: Path) -> None:
     manifest = json.loads((piecewise / "manifest.json").read_text())
-    assert manifest["pretrain"]["versions"]["torch"] == torch.__version__
+    assert manifest["pretrain"]["versions"]["torch"] == version("torch")
     assert manifest["pretrain"]["hardware"]["processes"] == 1
 
 
