@@ -163,7 +163,7 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
 
 
 def spread_text(over: dict[str, Any]) -> str:
-    """What `mean_and_std` returns, for reading; of one seed there is no deviation."""
+    """What `mean_and_std` returns, for reading; one seed has no standard deviation."""
     return figure_text(over["mean"]) + (f" ± {figure_text(over['std'])}" if len(over["values"]) > 1 else "")
 
 

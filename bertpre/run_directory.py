@@ -100,7 +100,7 @@ def undone_after_mistake(folder: Path) -> Iterator[None]:
 def other_files(folder: Path) -> dict[Path, int]:
     """When each file of a run directory but its recipe was written, in nanoseconds.
 
-    Of a folder that may have a hundred thousand files, when one was added or removed.
+    For a folder, which may have a hundred thousand files, the time when one was last added or removed.
     """
     found = {}
     for place, folders, files in os.walk(folder):
@@ -279,7 +279,7 @@ def write_results(folder: Path, stage: str, results: dict[str, Any] | list[dict[
 
 
 def drop_results(folder: Path, *stages: str) -> None:
-    """Remove the results of stages that what follows makes untrue."""
+    """Remove the results of these stages, which no longer hold."""
     results = read_results(folder)
     if results.keys() & set(stages):
         kept = {stage: value for stage, value in results.items() if stage not in stages}

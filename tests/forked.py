@@ -1,8 +1,8 @@
 """Programs in processes of their own that find torch and transformers already imported.
 
 Importing these takes up to seven seconds, and the tests start a hundred such processes. So each pytest process has a
-server that imports them once and forks. What depends on the order of imports, on variables that an import reads or on
-a launcher needs a process from the start: `run_process`.
+server that imports them once, writes the embedded reviews once, and forks. What depends on the order of imports, on
+variables that an import reads or on a launcher needs a process from the start: `run_process`.
 """
 
 import atexit
@@ -18,7 +18,9 @@ from types import ModuleType
 from tests.helpers import LIMIT, ROOT, free_port
 
 forks = get_context("forkserver")
-forks.set_forkserver_preload(["torch", "accelerate", "transformers.modeling_utils", "transformers.pipelines"])
+forks.set_forkserver_preload(
+    ["torch", "accelerate", "transformers.modeling_utils", "transformers.pipelines", "tests.written_sample"]
+)
 COMMAND = "from bertpre.cli import main\nmain()"  # the program that `bertpre ARGUMENTS` is
 
 

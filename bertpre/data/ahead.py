@@ -26,7 +26,7 @@ TAIL = ".tokens.npy"
 
 
 class ShardFiles(Sequence[Shard]):
-    """Shards in files, each memory-mapped when it is looked at."""
+    """Shards in files, each memory-mapped when it is first read."""
 
     def __init__(self, files: list[Path], copies: list[Sequence[tuple[int, int]]]) -> None:
         self.files, self.copies = files, copies

@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 def audit_store(folder: Path, max_length: int, seed: int, kind: str, **pair_options: Any) -> dict[str, Any]:
     """Totals from the manifest, quantiles of lengths, and the balance of the first epoch's pairs of the training split.
 
-    The other arguments are those of `PairDataset`. Of a large store some shards are audited; `pairs` is an estimate.
+    The other arguments are those of `PairDataset`. Of a large store, some shards are audited: `pairs` is an estimate.
     """
     manifest, shards = read_store_manifest(folder), open_shards(folder, "train")
     sizes = np.array([len(shard.tokens) for shard in shards])

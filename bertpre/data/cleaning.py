@@ -93,7 +93,7 @@ ENDS_SENTENCE = re.compile(  # last, the Greek question mark, and the colon that
     r"(?:[.!?…。！？।॥۔؟։።။།។]|(?<=[\u0370-\u03ff\u1f00-\u1fff]);|(?<=[\u0531-\u0587]):)[\"'”’)\]*_]*$"
 ).search
 BROKEN_COMPOUND = re.compile(r"\w-$").search
-BROKEN_WORD = re.compile(r"\w[\u00ad¬]$").search  # a soft hyphen, or what stands for one in scanned books
+BROKEN_WORD = re.compile(r"\w[\u00ad¬]$").search  # a soft hyphen, or ¬, which scanned books have instead
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Thai to Han: no spaces
 STARTS_UNSPACED, ENDS_UNSPACED = re.compile(UNSPACED).match, re.compile(UNSPACED + "$").search
 UNSPACED_CHARACTER = re.compile(UNSPACED)

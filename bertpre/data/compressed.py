@@ -18,7 +18,7 @@ BLOCK, MOST = 1 << 13, 1 << 20  # compressed bytes that are read at once, and by
 
 
 class Decoder(Protocol):
-    """Decompresses one stream of a file; `unused_data` is what follows its end."""
+    """Decompresses one stream of a file; `unused_data` are the bytes after its end."""
 
     @property
     def eof(self) -> bool: ...

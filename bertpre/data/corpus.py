@@ -175,7 +175,7 @@ class Table:
         elif isinstance(self.data, CsvFiles):
             remedy += " (the first line of a CSV or TSV file names its columns)"
         elif isinstance(self.data, JsonFiles):
-            remedy += " (the first 1,000 rows were looked at)"
+            remedy += " (the first 1,000 rows were read)"
         columns = ", ".join(repr(each) if each != each.strip() else each for each in found)
         raise UserError(f"{where}: {self.path} has no column {name!r}; its columns are {columns}; {remedy}")
 

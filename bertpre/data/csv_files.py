@@ -79,7 +79,7 @@ def widths_by(delimiter: str, name: str) -> list[int]:
     with open_file(name, "rt", encoding="utf-8-sig", errors="replace", newline="") as stream, suppress(csv.Error):
         lines = list(islice(stream, SAMPLED_LINES))
         widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-        return widths[:-1] if len(lines) == SAMPLED_LINES else widths  # the last row may go on
+        return widths[:-1] if len(lines) == SAMPLED_LINES else widths  # the last row may be cut
     return []
 
 
@@ -152,8 +152,9 @@ def other_delimiter(name: str, delimiter: str) -> str:
     if not others:
         return ""
     return (
-        f"; or, if its columns are separated by {others[0]!r}, which its first line has, write it with commas: "
-        f"pandas.read_csv({name!r}, sep={others[0]!r}).to_csv(...), with quotechar or header=None where it needs them"
+        f"; or, if its columns are separated by {others[0]!r}, which its first line has, write a .csv file with "
+        f"commas: pandas.read_csv({name!r}, sep={others[0]!r}).to_csv(...), with quotechar or header=None where it "
+        "needs them"
     )
 
 

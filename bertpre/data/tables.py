@@ -205,7 +205,7 @@ class TextFiles:
 
 
 def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """Lists of at most so many texts, or rows with texts, and of few where these are long."""
+    """Lists of at most `most` texts, or rows with texts, and of few where these are long."""
     batch, characters = list[Row](), 0
     for row in rows:
         batch.append(row)

@@ -9,7 +9,7 @@ from bertpre.finetuning.examples import Examples, whole_texts
 from bertpre.finetuning.splits import label_counts
 
 MOST_SHOWN = 10  # classes in a line of the log
-SHIFT, SHIFT_TEXTS = 0.2, 50  # a difference of shares that chance hardly makes in so many texts
+SHIFT, SHIFT_TEXTS = 0.2, 50  # a difference of shares that chance hardly makes in that many texts
 
 
 def balance(task: str, examples: Examples) -> str:

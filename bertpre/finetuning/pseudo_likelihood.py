@@ -129,7 +129,7 @@ def refuse_without_causal_mask(network: "PreTrainedModel", tokenizer: "PreTraine
     try:
         before, after = (values[:-1] for values in score_from_left(network, tokenizer, [row, other]))
     except (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"--causal: a {kind} takes no mask of what follows each token: {first_line(error)}") from None
+        raise UserError(f"--causal: a {kind} takes no mask that hides later tokens: {first_line(error)}") from None
     if not np.allclose(before, after, rtol=0, atol=1e-4, equal_nan=True):
         raise UserError(f"--causal: a {kind} reads the tokens that follow, whatever the mask")
 

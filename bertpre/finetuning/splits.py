@@ -231,7 +231,7 @@ def refuse_nothing_drawn(settings: Finetune, examples: Examples, num_blocks: int
     """Raise UserError, which says why no block could be drawn: all texts are one, or the share is too small."""
     size = settings.validation_block
     if settings.task == "tokens" and len(examples) == 1:
-        raise UserError(f"{key}: there is one example; in a file with a word in each line, an empty line ends one")
+        raise UserError(f"{key}: there is one example; in a file with one word a line, an empty line ends an example")
     if size == 1 and num_blocks == 1:
         raise UserError(f"{key}: all {len(examples)} examples have the same text; is it the right column?")
     of_size = f" in blocks of {size} (finetune.validation_block)" if size > 1 else ""

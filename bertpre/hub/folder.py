@@ -71,7 +71,7 @@ def write_encoder(
     to: str | None = None,
     revision: str | None = None,
 ) -> None:
-    """The same for an encoder after `step` steps of a pretraining that goes on, or went on; None: after all of them.
+    """The same for an encoder after `step` steps of a longer pretraining; None: after all of them.
 
     `model` is its folder. The run's later results do not belong to it.
     """

@@ -23,7 +23,7 @@ class Shape(Protocol):
     choices: Sequence[int]  # the largest first
 
     def sample(self, rows: int) -> Batch:
-        """A micro-batch of so many examples, as long as any."""
+        """A micro-batch of as many examples, as long as the longest."""
         ...
 
 

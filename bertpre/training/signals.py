@@ -14,7 +14,7 @@ class StopRequest:
 
     Further SIGTERMs are ignored: a queue signals every process, and the launcher passes its own on to them, so two are
     normal. A SIGINT after another signal, such as a second Ctrl-C, ends the process at once. `after_pause` is called
-    when a process that was stopped, by Ctrl-Z or a queue, goes on.
+    when a process that was stopped, by Ctrl-Z or a queue, is continued.
     """
 
     def __init__(self, active: bool, after_pause: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ def signal_name(number: int) -> str:
 
 
 def exit_status(number: int) -> int:
-    """A shell's status for a command that a signal has ended, so that what follows after `&&` is not started.
+    """A shell's status for a command that a signal has ended, so that no command after `&&` is started.
 
     0 under a launcher, which would report a failure of this process; it gets the signal itself.
     """

@@ -207,7 +207,7 @@ class WandbTracker:
             logger.warning("wandb: the metrics of step %d were not logged: %s", step, error)
 
     def close(self, exit_code: int = 0) -> None:
-        """Finish the run; a failure of wandb does not stop what follows."""
+        """Finish the run; a failure of wandb is only logged."""
         try:
             if self.is_own:
                 self.run.finish(exit_code)

@@ -136,6 +136,24 @@ def logits(model: PreTrainedModel, inputs: Any) -> torch.Tensor:
     return outputs["prediction_logits"] if "prediction_logits" in outputs else outputs["logits"]
 
 
+def assert_same_logits(of_folder: dict[str, Any], folder: str | Path, model: PreTrainedModel) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for texts, computed in zip(([TEXTS], [TEXTS, PAIR]), of_folder["logits"], strict=True):
+        inputs = tokenizer(*texts, padding=True, return_tensors="pt")
+        torch.testing.assert_close(torch.tensor(computed), logits(model, inputs), rtol=0, atol=1e-5)
+
+
+def load_without_bertpre(folders: dict[str, Any], old: Path, modules: Path) -> dict[str, Any]:
+    """What transformers finds in each folder without bertpre; `bertpre` is the module of the model `old` with it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_BERTPRE, str(old)], input=json.dumps([folders, TEXTS, PAIR]),
+        capture_output=True, text=True, timeout=LIMIT, cwd=modules.parent, check=False,
+        env=os.environ | {"HF_MODULES_CACHE": str(modules)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def test_every_folder_loads_without_bertpre_and_gives_the_same_logits(
     saved: dict[Any, tuple[PreTrainedModel, Path]], tiny_run: Path, tiny_modern_run: Path, tmp_path: Path
 ) -> None:
@@ -155,13 +173,7 @@ def test_every_folder_loads_without_bertpre_and_gives_the_same_logits(
     model.save_pretrained(old)
     config = json.loads((old / "config.json").read_text())
     (old / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != "auto_map"}))
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_BERTPRE, str(old)], input=json.dumps([folders, TEXTS, PAIR]),
-        capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path, check=False,
-        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = load_without_bertpre(folders, old, tmp_path / "modules")
     assert found.pop("bertpre") == "bertpre.model.modeling_bertpre"
 
     stock = {"bert": "Bert", "modern": "ModernBert"}
@@ -174,20 +186,15 @@ def test_every_folder_loads_without_bertpre_and_gives_the_same_logits(
             class_name,
             f"{prefix}Model",
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        assert ("token_type_ids" in tokenizer.model_input_names) == (prefix != "ModernBert")
-        for texts, computed in zip(([TEXTS], [TEXTS, PAIR]), of_folder["logits"], strict=True):
-            inputs = tokenizer(*texts, padding=True, return_tensors="pt")
-            torch.testing.assert_close(torch.tensor(computed), logits(model, inputs), rtol=0, atol=1e-5)
+        names = AutoTokenizer.from_pretrained(folder).model_input_names
+        assert ("token_type_ids" in names) == (prefix != "ModernBert")
+        assert_same_logits(of_folder, folder, model)
         named = LABELS["label2id"] if head in ("texts", "pairs", "tokens") else ("token_str",)
         assert any(name in of_folder["answer"] for name in named)
     for folder, of_folder in found.items():
         ours = load_model(folder)
         assert type(ours).__module__ == "bertpre.model.modeling_bertpre"
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        for texts, computed in zip(([TEXTS], [TEXTS, PAIR]), of_folder["logits"], strict=True):
-            inputs = tokenizer(*texts, padding=True, return_tensors="pt")
-            torch.testing.assert_close(torch.tensor(computed), logits(ours, inputs), rtol=0, atol=1e-5)
+        assert_same_logits(of_folder, folder, ours)
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)

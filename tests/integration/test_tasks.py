@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,84 +112,119 @@ def test_a_fine_tuning_shorter_than_its_warm_up_trains(
     assert (len(rows), rows[0]["learning_rate"]) == (epochs, rate)
 
 
-@pytest.mark.parametrize(
+@pytest.fixture(scope="module")
+def fine_tuned(
+    data: tuple[str, str], stock: str, tiny_modern_run: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], Path]:
+    """Gives the recipe of a task's finished classifier, made once, from the encoder of a run or a stock BERT."""
+
+    @cache
+    def recipe_of(source: str, kind: str) -> Path:
+        pooling = {"pooling": "mean" if kind != "words" else "cls"} if source == "own" else {}
+        init = {"own": str(tiny_modern_run), "stock": stock}[source]
+        recipe = write_recipe(tmp_path_factory.mktemp(kind), data, init, **pooling, **TASKS[kind])
+        assert run_here("finetune", recipe) == 0
+        assert run_here("evaluate", recipe) == 0
+        return recipe
+
+    return recipe_of
+
+
+EVERY_TASK = pytest.mark.parametrize(
     ("source", "kind"),
     [
         *(("own", kind) for kind in TASKS),
         *(pytest.param("stock", kind, marks=[] if kind == "words" else pytest.mark.slow) for kind in TASKS),
     ],
 )
-def test_every_task(
-    source: str, kind: str, data: tuple[str, str], stock: str, tiny_modern_run: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    own = {"init": str(tiny_modern_run), "pooling": "mean" if kind != "words" else "cls"}
-    recipe = write_recipe(tmp_path, data, **(own if source == "own" else {"init": stock}), **TASKS[kind])
-    assert run_here("finetune", recipe) == 0, capsys.readouterr().err
-    assert run_here("evaluate", recipe) == 0, capsys.readouterr().err
-    run = tmp_path / "run"
-    results = json.loads((run / "results.json").read_text())
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Any]:
+    """What `bertpre predict ARGUMENTS --json` prints."""
+    capsys.readouterr()
+    assert run_here("predict", *arguments, "--json") == 0
+    return list(map(json.loads, capsys.readouterr().out.splitlines()))
+
+
+@EVERY_TASK
+def test_every_task_is_learnt_and_measured(source: str, kind: str, fine_tuned: Callable[[str, str], Path]) -> None:
+    run = fine_tuned(source, kind).parent / "run"
     losses = [row["loss"] for row in read_metrics(run, "finetune", "train")]
     assert sum(losses[-4:]) < sum(losses[:4])
-    mistakes = results["evaluate"]["mistakes"]
-    assert all(set(row) >= {"id", "text", "label", "prediction"} for row in mistakes)
-    wrong = results["evaluate"].get("accuracy", 0) < 1  # of a regression all are
-    assert bool(mistakes) == wrong
-    table = read_table(run / "predictions.parquet")
-    assert table.num_rows == results["evaluate"]["examples"] == 24
+    evaluated = json.loads((run / "results.json").read_text())["evaluate"]
+    assert all(set(row) >= {"id", "text", "label", "prediction"} for row in evaluated["mistakes"])
+    assert bool(evaluated["mistakes"]) == (evaluated.get("accuracy", 0) < 1)  # in a regression, all are wrong
+    assert read_table(run / "predictions.parquet").num_rows == evaluated["examples"] == 24
     config = AutoConfig.from_pretrained(run / "finetuned")
-    expected = {
+    assert list(config.id2label.values()) == {
         "classes": ["bad", "good", "mixed"], "pairs": ["bad", "good", "mixed"], "regression": ["grade"],
         "sets": ["love", "war"], "words": ["B-LOC", "B-PER", "O"],
     }[kind]  # fmt: skip
-    assert list(config.id2label.values()) == expected
     assert config.model_type == ("modernbert" if source == "own" else "bert")
-    if (kind, source) == ("words", "own"):
-        assert run_here("baseline", recipe) == 0, capsys.readouterr().err
-        rows = json.loads((run / "results.json").read_text())["baseline"]
-        assert rows["majority tag per word"]["f1"] < rows["word features"]["f1"] == 1.0
-    capsys.readouterr()
-    if kind == "pairs":  # a folder alone knows that its classifier reads pairs
-        shutil.copytree(run / "finetuned", tmp_path / "alone")
-        for place in (run, tmp_path / "alone"):
-            assert run_here("predict", place, "mira saw oslo\tmira saw it") == 0
-        one, other = (line.split("\t") for line in capsys.readouterr().out.splitlines())
-        assert one[0] == other[0]
-        assert float(one[1]) == pytest.approx(float(other[1]), abs=0.01)  # in the recipe's precision, and in auto
-        assert run_here("predict", tmp_path / "alone", "mira saw oslo") == 2
-        assert "this classifier reads pairs" in capsys.readouterr().err
-        (tmp_path / "table.txt").write_text("1\tmira saw oslo\tmira saw it\t5\n")
-        assert run_here("predict", run, "--file", tmp_path / "table.txt") == 2
-        assert "reads pairs, not 4 texts such as ['1', 'mira saw oslo'" in capsys.readouterr().err
-    if kind in ("pairs", "words"):  # with a tab, and with a space, inside of them
-        row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", "7"]}
-        assert run_here("predict", run, "--file", write_rows(tmp_path / "more.jsonl", [row]), "--json") == 0
-        printed = json.loads(capsys.readouterr().out)
-        assert printed["text"] == {"pairs": "mira\tsaw oslo\tmira saw it", "words": "mira saw oslo 7"}[kind]
-        assert run_here("predict", run / "finetuned", "--file", tmp_path / "more.jsonl", "--json") == 0
-        assert json.loads(capsys.readouterr().out) == printed
-        assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
-    if kind == "words":
-        tagged = tmp_path / "tagged.conll"
-        tagged.write_text("mira B-PER\nsaw O\noslo B-LOC\n\n")
-        assert run_here("predict", run, "--file", tagged, "--json") == 0
-        rows = list(map(json.loads, capsys.readouterr().out.splitlines()))
-        assert [row["words"] for row in rows] == [["mira", "saw", "oslo"]]
-        assert all(0.3 < value <= 1 for row in rows for value in row["probabilities"])
-    text = "mira saw oslo" + ("\tmira saw it" if kind == "pairs" else "")
-    if kind == "words":  # one that the pre-tokenizer splits
-        text = "mira-oda saw oslo"
-    assert run_here("predict", run, text, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed.keys() >= {
-        "classes": {"label", "probabilities"}, "pairs": {"label"}, "regression": {"value"},
-        "sets": {"labels", "probabilities"}, "words": {"tags"},
-    }[kind]  # fmt: skip
 
-    # What would be pushed: the classifier by itself; and the code of its card, where the repository's name leads there.
+
+def test_tags_have_baselines_of_their_own(fine_tuned: Callable[[str, str], Path]) -> None:
+    recipe = fine_tuned("own", "words")
+    assert run_here("baseline", recipe) == 0
+    rows = json.loads((recipe.parent / "run" / "results.json").read_text())["baseline"]
+    assert rows["majority tag per word"]["f1"] < rows["word features"]["f1"] == 1.0
+
+
+def test_a_folder_alone_knows_that_its_classifier_reads_pairs(
+    fine_tuned: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fine_tuned("own", "pairs").parent / "run"
+    alone = shutil.copytree(run / "finetuned", tmp_path / "alone")
+    one, other = (predicted(capsys, place, "mira saw oslo\tmira saw it")[0] for place in (run, alone))
+    assert one["label"] == other["label"]
+    # In the recipe's precision, and in auto.
+    assert one["probability"] == pytest.approx(other["probability"], abs=0.01)
+    assert run_here("predict", alone, "mira saw oslo") == 2
+    assert "this classifier reads pairs" in capsys.readouterr().err
+    (tmp_path / "table.txt").write_text("1\tmira saw oslo\tmira saw it\t5\n")
+    assert run_here("predict", run, "--file", tmp_path / "table.txt") == 2
+    assert "reads pairs, not 4 texts such as ['1', 'mira saw oslo'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "text"), [("pairs", "mira\tsaw oslo\tmira saw it"), ("words", "mira saw oslo 7")])
+def test_a_text_may_have_a_tab_and_a_word_a_space(
+    kind: str, text: str, fine_tuned: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = fine_tuned("own", kind).parent / "run"
+    row = {"text": "mira\tsaw oslo", "other": "mira saw it", "words": ["mira saw", "oslo", "7"]}
+    file = write_rows(tmp_path / "more.jsonl", [row])
+    (printed,) = predicted(capsys, run, "--file", file)
+    assert printed["text"] == text
+    assert predicted(capsys, run / "finetuned", "--file", file) == [printed]
+    assert kind == "pairs" or (printed["words"] == ["mira saw", "oslo", "7"] and None not in printed["tags"])
+
+
+def test_words_may_have_tags_already(
+    fine_tuned: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tagged.conll").write_text("mira B-PER\nsaw O\noslo B-LOC\n\n")
+    run = fine_tuned("own", "words").parent / "run"
+    (printed,) = predicted(capsys, run, "--file", tmp_path / "tagged.conll")
+    assert printed["words"] == ["mira", "saw", "oslo"]
+    assert all(0.3 < value <= 1 for value in printed["probabilities"])
+
+
+@EVERY_TASK
+def test_the_code_of_the_card_classifies_as_predict_does(
+    source: str, kind: str, fine_tuned: Callable[[str, str], Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    recipe = fine_tuned(source, kind)
+    run = recipe.parent / "run"
+    first = "mira-oda saw oslo" if kind == "words" else "mira saw oslo"  # the pre-tokenizer splits the first word
+    second = "mira saw it" if kind == "pairs" else ""
+    text = f"{first}\t{second}" if second else first
+    (printed,) = predicted(capsys, run, text)
+    # What would be pushed, in the folder that the repository's name leads to.
     export_run(run, None, tmp_path / "someone" / "tiny")
     model_type = AutoConfig.from_pretrained(tmp_path / "someone" / "tiny").model_type
     assert model_type == ("modernbert" if source == "own" else "bert")
+    results = json.loads((run / "results.json").read_text())
     card = model_card(load_recipe(str(recipe)), results, {}, Published("someone/tiny", model_type))
     assert model_type in yaml.safe_load(card.split("---\n")[1])["tags"] and str(tmp_path) not in card
     monkeypatch.chdir(tmp_path)
@@ -199,8 +236,7 @@ def test_every_task(
         labelled = zip(printed["words"], printed["tags"], strict=True)
         assert capsys.readouterr().out.splitlines() == [f"{word} {tag}" for word, tag in labelled]
         return
-    text = {"text": "mira saw oslo", "text_pair": "mira saw it"} if kind == "pairs" else "mira saw oslo"
-    answers = scope["classify"](text)
+    answers = scope["classify"]({"text": first, "text_pair": second} if second else first)
     answer = answers[0] if isinstance(answers, list) else answers
     assert {
         "classes": lambda: answer["label"] == printed["label"],
@@ -218,9 +254,7 @@ def read_long_texts(scope: dict[str, Any], run: Path, kind: str, capsys: pytest.
     The tokenizer by itself keeps the end.
     """
     long = "<p>mira saw oslo</p>" + "it is bad &amp; bad " * 40 + "mira <b>saw</b> it"
-    capsys.readouterr()
-    assert run_here("predict", run, long, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    (printed,) = predicted(capsys, run, long)
     logits = scope["read"](long)
     whole = scope["model"](**scope["tokenizer"](long, truncation=True, return_tensors="pt")).logits[0]
     assert not torch.equal(logits, whole)

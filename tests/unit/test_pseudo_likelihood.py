@@ -196,7 +196,8 @@ def test_a_model_that_can_hide_what_follows_is_read_from_the_left(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("convbert", "reads the tokens that follow"), ("deberta-v2", "takes no mask of what follows")]
+    ("name", "words"),
+    [("convbert", "reads the tokens that follow"), ("deberta-v2", "takes no mask that hides later tokens")],
 )
 def test_a_model_that_cannot_hide_what_follows_is_refused(
     name: str, words: str, tokenizer: PreTrainedTokenizerBase

@@ -98,7 +98,7 @@ def test_a_part_that_classes_of_one_text_make_too_small_says_so(caplog: pytest.L
 def test_a_single_example_of_words_is_a_file_without_empty_lines(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("Mira B-PER\nsaw O\nOslo B-LOC\n")
     recipe = recipe_of(path=str(tmp_path / "words.txt"), task="tokens", test_fraction=0.2)
-    with pytest.raises(UserError, match="there is one example; in a file with a word in each line, an empty line ends"):
+    with pytest.raises(UserError, match="there is one example; in a file with one word a line, an empty line ends"):
         read_parts(recipe)
 
 
