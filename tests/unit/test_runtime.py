@@ -143,9 +143,15 @@ def test_the_peak_rate_of_a_gpu_is_from_its_data_sheet(
 
 
 def test_the_measured_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(float(tick) for seconds in (4, 2, 5, 6, 7, 8, 9) for tick in (10, 10 + seconds))  # seven products
+    ticks = iter(tick for seconds in (4, 2, 5, 6, 7, 8, 9) for tick in (10, 10 + seconds / 16))  # seven products
     monkeypatch.setattr(runtime.time, "perf_counter", lambda: next(ticks))
-    assert measured_flops(CPU, torch.float32) == 2 * 1024**3 / 2
+    assert measured_flops(CPU, torch.float32) == 2 * 1024**3 / (2 / 16)
+
+
+def test_a_processor_that_emulates_a_type_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter((10.0, 12.0))
+    monkeypatch.setattr(runtime.time, "perf_counter", lambda: next(ticks))
+    assert measured_flops(CPU, torch.bfloat16) == 2 * 1024**3 / 2
 
 
 def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
