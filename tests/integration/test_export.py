@@ -55,11 +55,9 @@ print(json.dumps([[type(fill_mask.model).__name__, type(classify.model).__name__
 def pipelines_without_bertpre(folder: Path, trust_remote_code: bool = False) -> tuple[list[str], dict, list[dict]]:
     """Class names, guesses for MASKED and class probabilities of TEXTS, from stock pipelines in a clean process."""
     arguments = (str(folder), str(trust_remote_code), MASKED, *TEXTS)
-    if trust_remote_code:  # where the code goes is read when transformers is imported
-        command, modules = [sys.executable, "-c", WITHOUT_BERTPRE, *arguments], str(folder.parent / "modules")
-        done = run_process(command, HF_MODULES_CACHE=modules)
-    else:
-        done = run_forked(WITHOUT_BERTPRE, *arguments)
+    # Where the code goes is read when transformers is imported.
+    modules = {"HF_MODULES_CACHE": str(folder.parent / "modules")} if trust_remote_code else {}
+    done = run_process([sys.executable, "-c", WITHOUT_BERTPRE, *arguments], **modules)
     assert done.returncode == 0, done.stderr
     names, guesses, classes = json.loads(done.stdout.splitlines()[-1])
     return names, {int(token): score for token, score in guesses.items()}, classes
