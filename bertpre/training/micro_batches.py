@@ -23,7 +23,7 @@ class Shape(Protocol):
     choices: Sequence[int]  # the largest first
 
     def sample(self, rows: int) -> Batch:
-        """A micro-batch of as many examples, as long as the longest."""
+        """A micro-batch of `rows` examples, as long as the longest."""
         ...
 
 
