@@ -1,5 +1,6 @@
 """What the model predicts for masked words, shown with every evaluation."""
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 SHORTEST, LONGEST = 8, 24  # tokens of a sentence that is shown
 COUNT = 3  # sentences
+UNSPACED = r"\u3001-\u30ff\u3400-\u9fff\uff01-\uff5e"  # Chinese and Japanese characters, their punctuation too
 
 
 def fill_masks(
@@ -38,10 +40,15 @@ def fill_masks(
             forward = model if is_sharded(model) else model.forward  # uncompiled, as in evaluate_batches
             logits = forward(input_ids=inputs).prediction_logits[0, place + 1]
         guesses = tokenizer.convert_ids_to_tokens(logits.topk(3).indices.tolist())
-        fillings.append({"sentence": tokenizer.decode(shown), "answer": words[place], "guesses": guesses})
+        fillings.append({"sentence": joined(tokenizer.decode(shown)), "answer": words[place], "guesses": guesses})
         if len(fillings) == COUNT:
             break
     return fillings
+
+
+def joined(sentence: str) -> str:
+    """A decoded sentence without the spaces that a tokenizer puts around each Chinese character, for reading."""
+    return re.sub(rf"(?<=[{UNSPACED}]) (?=[{UNSPACED}\[])|(?<=\]) (?=[{UNSPACED}])", "", sentence)
 
 
 def longest_word(words: list[str]) -> int | None:

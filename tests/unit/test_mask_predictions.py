@@ -11,7 +11,7 @@ from torch import nn
 
 from bertpre.data.store import Shard, open_shards
 from bertpre.data.tokenizer import load_tokenizer
-from bertpre.pretraining.mask_predictions import fill_masks, longest_word
+from bertpre.pretraining.mask_predictions import fill_masks, joined, longest_word
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,19 @@ from bertpre.pretraining.mask_predictions import fill_masks, longest_word
 )
 def test_the_longest_whole_word_inside_a_sentence_is_masked(words: list[str], place: int | None) -> None:
     assert longest_word(words) == place
+
+
+@pytest.mark.parametrize(
+    ("decoded", "read"),
+    [
+        ("当 然 还 [MASK] 主 角 ， 但 iphone 4 很 好 。", "当然还[MASK]主角，但 iphone 4 很好。"),
+        ("私 は [MASK] を 見 た", "私は[MASK]を見た"),
+        ("영화 [MASK] 정말 좋다 .", "영화 [MASK] 정말 좋다 ."),  # Korean has spaces
+        ("a [MASK] [ 1 ] film", "a [MASK] [ 1 ] film"),
+    ],
+)
+def test_characters_of_languages_without_spaces_are_joined(decoded: str, read: str) -> None:
+    assert joined(decoded) == read
 
 
 class Reader:
