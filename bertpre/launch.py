@@ -4,10 +4,14 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertpre.console import is_one_of_several
 from bertpre.data.workers import follow
 from bertpre.errors import UserError
+
+if TYPE_CHECKING:
+    import psutil
 
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch")
 
@@ -16,9 +20,9 @@ def start_missing_processes() -> None:
     """Start this script or module again on as many processes as `accelerate launch` was asked for, if it started one.
 
     Without a GPU it always starts one, on one thread (huggingface/accelerate issue 2741): a run on "two processes"
-    would silently use half of the cores. Ends this process with them, or returns where no process is missing; then it
-    is told when `accelerate launch`, which passes no signal on to a single process, has been ended. Raises UserError
-    for several machines, which accelerate cannot start without a GPU.
+    would silently use half of the cores, and one on one process a single core. Ends this process with them, or returns
+    where no process is missing; then it is told when `accelerate launch`, which passes no signal on to a single
+    process, has been ended. Raises UserError for several machines, which accelerate cannot start without a GPU.
     """
     import psutil
 
@@ -40,9 +44,30 @@ def start_missing_processes() -> None:
             "without a GPU `accelerate launch` starts only one process per machine; start this script on each with "
             "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
         )
+    if not names_threads(parent, options):
+        use_all_cores(processes)
     if processes > 1:
         run_processes(processes, module)
         sys.exit(0)
+
+
+def names_threads(launcher: "psutil.Process", options: dict[str, str]) -> bool:
+    """Whether the user has said how many threads a process has; what `accelerate launch` sets itself does not count."""
+    import psutil
+
+    try:
+        return "num_cpu_threads_per_process" in options or "OMP_NUM_THREADS" in launcher.environ()
+    except psutil.Error:
+        return True
+
+
+def use_all_cores(processes: int) -> None:
+    """Let one process have torch's own number of threads, and divide the cores among several."""
+    os.environ.pop("OMP_NUM_THREADS", None)
+    if processes > 1:
+        from joblib import cpu_count
+
+        os.environ["OMP_NUM_THREADS"] = str(max(1, cpu_count(only_physical_cores=True) // processes))
 
 
 def running_module() -> str | None:

@@ -48,9 +48,9 @@ def quiet_transformers() -> None:
 def callers_settings_kept() -> Iterator[None]:
     """Put back at the end what bertpre sets for the whole process, which may be a notebook or another training.
 
-    These are the state of the caller's Accelerator, torch's random numbers, deterministic algorithms and compiler,
-    cuDNN's attention, and how much transformers says. What `keep_freed_memory`, `prepare_compiler` and the readers of
-    data sets and of the Hub set stays.
+    These are the state of the caller's Accelerator, torch's random numbers, deterministic algorithms, compiler and
+    number of threads, cuDNN's attention, and how much transformers says. What `keep_freed_memory`, `prepare_compiler`
+    and the readers of data sets and of the Hub set stays.
     """
     from transformers.utils import logging
 
@@ -61,12 +61,14 @@ def callers_settings_kept() -> Iterator[None]:
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills, uses_cudnn = torch.utils.deterministic.fill_uninitialized_memory, torch.backends.cuda.cudnn_sdp_enabled()
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    random_state = torch.get_rng_state()
+    random_state, threads = torch.get_rng_state(), torch.get_num_threads()
     of_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         yield
     finally:
         torch.set_rng_state(random_state)
+        if torch.get_num_threads() != threads:  # `limit_threads`
+            torch.set_num_threads(threads)
         torch.cuda.set_rng_state_all(of_gpus)
         while GIVEN_UP:
             GIVEN_UP.pop().__exit__(None, None, None)
@@ -94,6 +96,7 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
     Raises UserError for DeepSpeed and Megatron-LM, and where the processes do not find each other.
     """
     quiet_transformers()
+    limit_threads()
     has_gpu = torch.cuda.is_available()  # Apple's GPUs have no fp64, which the sums need: there the CPU is used
     if has_gpu:  # cuDNN attention: NaN gradients (pytorch issue 196678), a new plan per length (FunASR issue 3704)
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -129,6 +132,18 @@ def start_accelerator(may_shard: bool = False) -> Accelerator:
         use = "needs GPUs" if may_shard else "is for pretraining"
         logger.warning(f"FSDP {use}: here each process holds the whole model")
     return accelerator
+
+
+def limit_threads() -> None:
+    """Let torch compute with no more threads than a container lets run at once; a user's OMP_NUM_THREADS counts.
+
+    A limit such as `docker run --cpus 2` is one of processor time: torch sees all cores of the machine, and the threads
+    that have used up the time keep the others waiting.
+    """
+    from joblib import cpu_count  # a quarter of a second
+
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cpu_count():
+        torch.set_num_threads(cpu_count())
 
 
 def own_device() -> torch.device:
@@ -260,13 +275,19 @@ def prepare_compiler() -> None:
 
     By default sizes that are equal in the first batch are taken to be equal always: where the longest texts have as
     many tokens as the model's width, all layers would be compiled once more for shorter ones.
+
+    It compiles in as many processes as the machine has cores, up to 32, with hundreds of MB each: in a container that
+    is too many. A user's TORCHINDUCTOR_COMPILE_THREADS counts.
     """
+    from joblib import cpu_count
     from torch._dynamo import config as dynamo  # slow to import, and not needed where nothing is compiled
     from torch._inductor import config as inductor
     from torch.fx.experimental import _config as shapes
 
     dynamo.recompile_limit = max(dynamo.recompile_limit, 64)
     shapes.use_duck_shape = False
+    if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
+        inductor.compile_threads = min(inductor.compile_threads, cpu_count())
     if sys.platform == "linux" and platform.machine() == "x86_64" and inductor.cpp.vec_isa_ok is None:
         inductor.cpp.vec_isa_ok = True
 

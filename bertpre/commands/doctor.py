@@ -1,7 +1,6 @@
 """`bertpre doctor`: what can be known before a training: machine, data, arithmetic, time, memory, a rehearsal."""
 
 import math
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import torch
+from joblib import cpu_count
 
 from bertpre.console import time_text
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
@@ -93,7 +93,7 @@ def print_section(title: str, lines: Iterable[str]) -> None:
 def machine_lines(recipe: Recipe, device: torch.device, folder: Path) -> Iterator[str]:
     """Processor, memory, disk and precision."""
     is_gpu = device.type == "cuda"
-    name = torch.cuda.get_device_name(device) if is_gpu else f"{cpu_name()}, {os.cpu_count()} cores, no GPU"
+    name = torch.cuda.get_device_name(device) if is_gpu else f"{cpu_name()}, {cpu_count()} cores, no GPU"
     dtype = choose_dtype(recipe.training.precision, device)
     rate = measured_flops(device, dtype)
     yield f"{name}: {rate / 1e9:,.0f} GFLOP/s in {str(dtype).removeprefix('torch.')}, which training would use"

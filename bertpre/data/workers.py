@@ -17,22 +17,22 @@ from bertpre.errors import UserError, first_line
 Result = TypeVar("Result")
 
 
-def available_cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def map_calls(
     function: Callable[..., Result], calls: Iterator[tuple[Any, ...]], workers: int | None = None, engine: str = "local"
 ) -> Iterator[Result]:
     """Results of `function(*call)` in the order of the calls; few calls are in flight at a time.
 
-    `engine` is `local`, with `workers` processes (None: one per core), or `ray`, on all of a cluster. Raises
-    BrokenProcessPool where a worker is killed, which the system does when memory runs out.
+    `engine` is `local`, with `workers` processes (None: as many as cores may be used, of which a container may allow
+    fewer than the machine has), or `ray`, on all of a cluster. Raises BrokenProcessPool where a worker is killed, which
+    the system does when memory runs out.
     """
     if engine == "ray":
         return map_on_ray(function, calls)
-    return map_locally(function, calls, workers or available_cores())
+    if workers is None:
+        from joblib import cpu_count  # a quarter of a second
+
+        workers = cpu_count()
+    return map_locally(function, calls, workers)
 
 
 def map_locally(function: Callable[..., Result], calls: Iterator[tuple[Any, ...]], workers: int) -> Iterator[Result]:

@@ -121,7 +121,7 @@ class Prepare(Section):
     engine: Literal["local", "ray"] = "local"
     """ray: use every node of a Ray cluster; needs the extra `ray`."""
     workers: Count | None = None
-    """Number of local worker processes. null: one per core."""
+    """Number of local worker processes. null: as many as cores may be used."""
 
 
 class Data(Section):

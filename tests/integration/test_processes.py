@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, BertForMaskedLM, BigBirdConfig, BigBirdModel
 
 from bertpre.commands.pretrain import pretrain
-from bertpre.launch import options_of_launch
+from bertpre.launch import names_threads, options_of_launch, use_all_cores
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
 from bertpre.training.trainer import Trainer
@@ -154,6 +155,37 @@ def test_a_configuration_file_of_accelerate_sets_the_number_of_processes(tmp_pat
     done = run_process([sys.executable, "-m", *launcher, str(script)])
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")[:2]) == ["0 of 2", "1 of 2"]
+
+
+def test_accelerate_launch_leaves_all_cores_to_one_process(tmp_path: Path) -> None:
+    script = tmp_path / "threads.py"
+    script.write_text(
+        "import os\nfrom bertpre.launch import start_missing_processes\nbefore = os.environ['OMP_NUM_THREADS']\n"
+        "start_missing_processes()\nprint(before, os.environ.get('OMP_NUM_THREADS'))\n"
+    )
+    command = ["env", "-u", "OMP_NUM_THREADS", sys.executable, "-m", "accelerate.commands.launch", str(script)]
+    done = run_process(command)
+    assert done.stdout.split() == ["1", "None"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({}, {}, False),
+        ({"num_cpu_threads_per_process": "1"}, {}, True),
+        ({}, {"OMP_NUM_THREADS": "3"}, True),
+    ],
+)
+def test_who_names_the_threads(options: dict[str, str], environment: dict[str, str], expected: bool) -> None:
+    assert names_threads(SimpleNamespace(environ=lambda: environment), options) is expected
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(8, "4"), (1, "1")])
+def test_two_processes_divide_the_cores(cores: int, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("joblib.cpu_count", lambda only_physical_cores: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    use_all_cores(2)
+    assert os.environ["OMP_NUM_THREADS"] == expected
 
 
 def test_several_machines_without_a_gpu_are_refused(tiny_modern_run: Path, tmp_path: Path) -> None:

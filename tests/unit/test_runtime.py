@@ -30,9 +30,11 @@ from bertpre.runtime import (
     set_deterministic,
     start_accelerator,
 )
+from tests.forked import run_forked
 
 PACKAGE = Path(runtime.__file__).parent
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
+CONTAINERS_CORES = "LOKY_MAX_CPU_COUNT"  # joblib's variable, which counts like a container's limit
 
 
 @pytest.mark.parametrize(
@@ -218,6 +220,40 @@ def test_the_programs_of_several_trainings_fit_in_one_process(of_user: int, expe
     with config.patch(recompile_limit=of_user):
         prepare_compiler()
         assert config.recompile_limit == expected
+
+
+@pytest.mark.parametrize(("of_user", "expected"), [(None, 1), ("8", 8)])
+def test_a_container_limits_the_processes_that_compile(
+    of_user: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setenv(CONTAINERS_CORES, "1")
+    if of_user is not None:
+        monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", of_user)
+    with config.patch(compile_threads=8):
+        prepare_compiler()
+        assert config.compile_threads == expected
+
+
+LIMITED = """
+import os, torch
+from bertpre.runtime import callers_settings_kept, start_accelerator
+
+if {of_user} is None:
+    del os.environ["OMP_NUM_THREADS"]
+torch.set_num_threads(2)
+with callers_settings_kept():
+    start_accelerator()
+    print(torch.get_num_threads())
+print(torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize(("of_user", "expected"), [(None, ["1", "2"]), ("2", ["2", "2"])])
+def test_a_container_limits_the_threads(of_user: str | None, expected: list[str]) -> None:
+    done = run_forked(LIMITED.format(of_user=of_user), **{CONTAINERS_CORES: "1"})
+    assert done.stdout.split() == expected, done.stderr
 
 
 def is_compiled() -> bool:

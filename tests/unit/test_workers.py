@@ -1,5 +1,6 @@
 """Worker processes: they end with the process that started them, however it ends."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,14 @@ import time
 import psutil
 import pytest
 
+from bertpre.data.workers import map_calls
 from tests.helpers import has_ended, wait_until
+
+
+def test_one_core_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # joblib's variable, which counts like a container's limit
+    assert list(map_calls(os.getpid, iter([()] * 3))) == [os.getpid()] * 3
+
 
 STARTS_TWO = """
 import time
