@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ def options_of_launch(command: list[str], script: str) -> dict[str, str] | None:
     if not launchers or script not in command or not is_accelerate(command[: launchers[0] + 1]):
         return None
     parts, options = command[launchers[0] + 1 : command.index(script)], dict[str, str]()
-    for part, following in zip(parts, [*parts[1:], "-"], strict=True):
+    for part, following in pairwise([*parts, "-"]):
         name, is_whole, value = part.partition("=")
         if name.startswith("--") and (is_whole or not following.startswith("-")):
             options[name[2:].replace("-", "_")] = value if is_whole else following

@@ -123,6 +123,7 @@ def test_an_encoder_with_weights_that_take_no_part_is_fine_tuned_on_two_processe
         ),
         ("python -m accelerate.commands.launch --num-processes=2 pretrain.py r", {"num_processes": "2"}),
         ("python /bin/accelerate launch --cpu pretrain.py r", {}),
+        ("python /bin/accelerate launch pretrain.py r", {}),
         ("python /bin/accelerate-launch --num_processes 2 pretrain.py r", {"num_processes": "2"}),
         ("python /bin/torchrun --num_processes 2 pretrain.py r", None),
         ("python -m accelerate.commands.launch --num_processes 2 other.py", None),
