@@ -13,9 +13,9 @@ import statistics
 import subprocess
 import sys
 
+import spinning
 import torch
 from joblib import cpu_count
-from spinning import measure
 from training_step import hardware
 
 
@@ -27,7 +27,7 @@ def main(rounds: str = "3", place: str = "quickstart") -> None:
     for _ in range(int(rounds)):
         for name, found in seconds.items():
             environment = os.environ | ({"OMP_NUM_THREADS": str(threads[name])} if name == "torch's" else {})
-            command = [sys.executable, __file__, "measure", place]
+            command = [sys.executable, spinning.__file__, "measure", place]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
             found.append(float(done.stdout.splitlines()[-1]))
     line = {"benchmark": "container_threads", "place": place, "rounds": int(rounds), "threads": threads}
@@ -36,7 +36,4 @@ def main(rounds: str = "3", place: str = "quickstart") -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["measure"]:
-        print(measure(sys.argv[2]))
-    else:
-        main(*sys.argv[1:])
+    main(*sys.argv[1:])
