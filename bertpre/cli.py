@@ -3,6 +3,7 @@
 import errno
 import importlib
 import inspect
+import io
 import logging
 import os
 import re
@@ -24,6 +25,8 @@ SECONDS_FOR_MAIN_PROCESS = 10
 PATH_OPTIONS = {"file", "output_dir", "texts", "pairs"}  # arguments of commands that are paths of options
 PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 SPINS = "10000"
+RESUMING = ("quickstart", "run", "prepare", "pretrain", "finetune", "curve", "suite")
+PRINT_DATA = ("show", "predict", "fill")  # a letter that the output cannot show is an error there
 
 
 def parse_fractions(text: str) -> tuple[float, ...]:
@@ -324,9 +327,15 @@ def caller(command: Command) -> Callable[..., None]:
             refuse_unknown_model(arguments["model"], "MODEL")
         overrides = arguments.pop("overrides", None)
         has_recipe = takes_overrides(command) and arguments["recipe"] is not None
-        with recipe_loaded(arguments, overrides or []) if has_recipe else nullcontext():
-            module, _, function = command.function.partition(":")
-            getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
+        try:
+            with recipe_loaded(arguments, overrides or []) if has_recipe else nullcontext():
+                module, _, function = command.function.partition(":")
+                getattr(importlib.import_module(f"bertpre.commands.{module}"), function)(**arguments)
+        except KeyboardInterrupt:
+            console.erase()
+            resume = ". Run the same command to resume" if command.name in RESUMING else ""
+            sys.stderr.write(f"{command.name}: stopped{resume}\n")
+            raise
 
     own, common = inspect.signature(command.arguments), inspect.signature(everywhere)
     vars(call)["__signature__"] = own.replace(parameters=[*own.parameters.values(), *common.parameters.values()])
@@ -423,7 +432,7 @@ def main() -> None:
 
 def launched(name: str) -> None:
     """Entry point of `bertpre.pretrain` and `bertpre.finetune`, which `accelerate launch` starts once per process."""
-    guarded(lambda arguments: call_app([name, *arguments], f"python -m bertpre.{name}"))
+    guarded(lambda arguments: call_app([name, *arguments], "python -m bertpre"))
 
 
 def spin_briefly() -> None:
@@ -443,6 +452,8 @@ def call_app(arguments: list[str], name: str) -> None:
     the end.
     """
     command = next((each for each in arguments if not each.startswith("-")), None)
+    if command not in PRINT_DATA and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a line of progress must not end hours of work
     if command not in ("pretrain", "finetune"):
         refuse_launcher(command)
         app(arguments, prog_name=name)
@@ -472,12 +483,28 @@ def is_of_a_path(error: Exception) -> TypeGuard[OSError]:
 
 
 def refuse_launcher(command: str | None) -> None:
-    """Raise UserError where a launcher has started several processes: each would report, write and push."""
-    if command not in (None, "prepare") and is_one_of_several():  # `prepare --shard` works in several
+    """Raise UserError where a launcher has started several processes, or should: each would report, write and push.
+
+    One that `accelerate launch` has started has all cores.
+    """
+    if command in (None, "prepare"):  # `prepare --shard` works in several
+        return
+    why = None
+    if is_one_of_several():
         size = next(name for name in SIZES.values() if name in os.environ)
+        why = f"{size}={os.environ[size]} says that a launcher has started several"
+    elif "ACCELERATE_MIXED_PRECISION" in os.environ:
+        from bertpre.launch import find_launch, use_all_cores
+
+        launch = find_launch()
+        if launch and launch.processes > 1:
+            why = f"`accelerate launch` was asked for {launch.processes}"
+        elif launch and not launch.names_threads:
+            use_all_cores(1)
+    if why:
         raise UserError(
-            f"{command} works in one process, but {size}={os.environ[size]} says that a launcher has started several: "
-            "start it without one; `accelerate launch` and torchrun are for -m bertpre.pretrain and -m bertpre.finetune"
+            f"{command} works in one process, but {why}: start it without a launcher; `accelerate launch` and torchrun "
+            "are for -m bertpre.pretrain and -m bertpre.finetune"
         )
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bertpre.console import is_one_of_several
 from bertpre.data.workers import follow
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 LAUNCHERS = ("launch", "accelerate-launch", "accelerate.commands.launch")
 
 
+class Launch(NamedTuple):
+    """What `accelerate launch` was asked for that has started one process; without a GPU it never starts more."""
+
+    pid: int
+    processes: int
+    machines: int
+    names_threads: bool  # otherwise it has set one itself
+
+
 def start_missing_processes() -> None:
     """Start this script or module again on as many processes as `accelerate launch` was asked for, if it started one.
 
@@ -25,6 +34,24 @@ def start_missing_processes() -> None:
     where no process is missing; then it is told when `accelerate launch`, which passes no signal on to a single
     process, has been ended. Raises UserError for several machines, which accelerate cannot start without a GPU.
     """
+    launch = find_launch()
+    if launch is None:
+        return
+    follow(launch.pid)
+    if launch.machines > 1:
+        raise UserError(
+            "without a GPU `accelerate launch` starts only one process per machine; start this script on each with "
+            "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
+        )
+    if not launch.names_threads:
+        use_all_cores(launch.processes)
+    if launch.processes > 1:
+        run_processes(launch.processes, running_module())
+        sys.exit(0)
+
+
+def find_launch() -> Launch | None:
+    """The `accelerate launch` that has started this process alone; None where another program has."""
     import psutil
 
     parent, module = psutil.Process().parent(), running_module()
@@ -34,22 +61,12 @@ def start_missing_processes() -> None:
         command = []
     options = options_of_launch(command, module or sys.argv[0])
     if parent is None or options is None or is_one_of_several() or "TORCHELASTIC_RUN_ID" in os.environ:
-        return
-    follow(parent.pid)
+        return None
     if "num_processes" not in options and "MASTER_ADDR" in os.environ:  # accelerate sets it for several processes
         processes, machines = configured_sizes(options.get("config_file"))
     else:
         processes, machines = int(options.get("num_processes", 1)), int(options.get("num_machines", 1))
-    if machines > 1:
-        raise UserError(
-            "without a GPU `accelerate launch` starts only one process per machine; start this script on each with "
-            "torchrun --nnodes N --nproc_per_node P --node_rank R --master_addr HOST --master_port PORT"
-        )
-    if not names_threads(parent, options):
-        use_all_cores(processes)
-    if processes > 1:
-        run_processes(processes, module)
-        sys.exit(0)
+    return Launch(parent.pid, processes, machines, names_threads(parent, options))
 
 
 def names_threads(launcher: "psutil.Process", options: dict[str, str]) -> bool:

@@ -18,6 +18,8 @@ def init(recipe: str, file: str) -> None:
     bertpre, for editors. Raises UserError for an unknown recipe, and where the file exists or cannot be written.
     """
     source, target = find_recipe(recipe), Path(file)
+    if target.is_dir() or file.endswith("/"):
+        raise UserError(f"{file}: is a folder; give a file, such as {target / 'my.yaml'}")
     if target.exists():
         raise UserError(f"{target}: exists already; give a new file")
     text = source.read_text(encoding="utf-8")

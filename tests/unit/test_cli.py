@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from bertpre import cli
 from bertpre.cli import COMMANDS, Command, app, guarded
 from bertpre.console import console
 from bertpre.errors import UserError
+from bertpre.launch import Launch
 from bertpre.recipe import Phase, Recipe, differences, load_recipe, shipped_recipes
 from bertpre.run_directory import claim
 from tests.helpers import ROOT, run_here
@@ -235,7 +237,8 @@ def test_the_recipe_of_glue_is_for_the_suite(
     ("recipe", "file", "message"),
     [
         ("own-text", "old.yaml", "old.yaml: exists already"),
-        ("own-text", ".", "exists already"),
+        ("own-text", ".", ".: is a folder; give a file, such as my.yaml"),
+        ("own-text", "new/", "new/: is a folder; give a file, such as new/my.yaml"),
         ("own-text", "old.yaml/my.yaml", "old.yaml/my.yaml: cannot be written"),
         ("own-txt", "my.yaml", "own-txt: there is no such recipe"),
     ],
@@ -339,6 +342,34 @@ def test_only_mistakes_and_a_full_disk_become_one_message(
         assert capsys.readouterr().err == shown
 
 
+@pytest.mark.parametrize(("command", "expected"), [("prepare", b"\nprepare: done ?\n"), ("show", b"")])
+def test_a_letter_that_the_output_cannot_show_ends_only_commands_that_print_data(
+    command: str, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    monkeypatch.setattr(cli, "app", lambda arguments, prog_name: print(f"\n{arguments[0]}: done \u2581"))
+    with pytest.raises(UnicodeEncodeError) if command == "show" else nullcontext():
+        cli.call_app([command], "bertpre")
+    sys.stdout.flush()
+    assert shown.getvalue() == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("prepare", "prepare: stopped. Run the same command to resume\n"), ("doctor", "doctor: stopped\n")],
+)
+def test_a_command_that_is_interrupted_says_what_follows(
+    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(**arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"bertpre.commands.{command}.{command}", interrupt)
+    assert run_here(command, "quickstart") == 130
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("arguments", [["pretrain", "x"], ["--quiet", "finetune", "x"], ["show", "x"]])
 def test_a_training_starts_the_processes_that_it_was_asked_for(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
@@ -379,6 +410,28 @@ def test_other_commands_are_refused_where_a_launcher_has_started_several_process
     assert end.value.code == 2
     name = command.split()[0]
     assert f"error: {name} works in one process, but WORLD_SIZE=2 says" in capsys.readouterr().err
+
+
+def test_accelerate_launch_gives_other_commands_all_cores_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    for processes, names_threads, expected in ((1, True, "1"), (1, False, None)):
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        monkeypatch.setattr("bertpre.launch.find_launch", lambda: Launch(1, processes, 1, names_threads))  # noqa: B023
+        cli.refuse_launcher("run")
+        assert os.environ.get("OMP_NUM_THREADS") == expected
+    monkeypatch.setattr("bertpre.launch.find_launch", lambda: Launch(1, 2, 1, False))
+    cli.refuse_launcher("prepare")
+    with pytest.raises(UserError, match="run works in one process, but `accelerate launch` was asked for 2: start it"):
+        cli.refuse_launcher("run")
+
+
+def test_the_usage_of_a_launched_module_is_a_command_that_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pretrain.py"])
+    with pytest.raises(SystemExit):
+        cli.launched("pretrain")
+    assert "Usage: python -m bertpre pretrain [OPTIONS]" in capsys.readouterr().err
 
 
 def test_a_process_that_has_ended_is_one_message(

@@ -177,6 +177,7 @@ def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypat
     [
         (["/usr/bin/bertpre", "run", "quickstart"], "/usr/bin/bertpre run quickstart"),
         ([f"{PACKAGE}/__main__.py", "run"], f"{PACKAGE}/__main__.py run"),
+        ([f"{PACKAGE}/data/../pretrain.py", "own.yaml"], f"{PACKAGE}/data/../pretrain.py own.yaml"),
         (["train.py", "--password", "hunter2"], "train.py"),
     ],
 )
