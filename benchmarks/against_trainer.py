@@ -37,7 +37,7 @@ from transformers import (
 )
 
 from bertpre.data.store import open_shards
-from bertpre.runtime import has_native_bf16
+from bertpre.hardware import has_native_bf16
 
 LENGTH, BLOCKS, BATCH = 128, 1000, 50
 RATES, BATCHES, WARMUP, TIMED_STEPS = (3e-4, 1e-3), (8, 64), 0.05, 10

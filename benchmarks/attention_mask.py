@@ -15,9 +15,10 @@ from finetune_step import build, one_pass, random_rows
 from torch import Tensor
 from training_step import hardware
 
+from bertpre.compiler import prepare_compiler
 from bertpre.model import layers_bertpre, modeling_bertpre
 from bertpre.recipe import load_recipe
-from bertpre.runtime import keep_freed_memory, prepare_compiler, set_deterministic
+from bertpre.runtime import keep_freed_memory, set_deterministic
 
 LENGTHS = (136, 248, 504)
 OWN = layers_bertpre.eager_attention, modeling_bertpre.BertPreModel._kernel_mask

@@ -18,7 +18,7 @@ from bertpre.data.masking import MaskingCollator
 from bertpre.data.sampler import PairDataset, Position, in_batches
 from bertpre.data.store import Shard
 from bertpre.data.tokenizer import SPECIAL_TOKENS
-from bertpre.runtime import cpu_name
+from bertpre.hardware import cpu_name
 
 DOCUMENTS, STEPS = 13_000, 15
 

@@ -18,10 +18,11 @@ import torch
 
 from bertpre.finetuning.encoding import slices_by_tokens
 from bertpre.finetuning.inference import CPU_BATCH_TOKENS
+from bertpre.hardware import cpu_name
 from bertpre.model import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.recipe import load_recipe
-from bertpre.runtime import choose_dtype, cpu_name
+from bertpre.runtime import choose_dtype
 from bertpre.training.step import parts_to_compile
 
 BATCH_SIZE, ROUNDS = 64, 3

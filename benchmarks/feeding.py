@@ -24,11 +24,11 @@ from accelerate import Accelerator, DistributedType
 
 from bertpre.data.sampler import Position
 from bertpre.data.tokenizer import load_tokenizer
+from bertpre.hardware import cpu_name
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.runtime import cpu_name
 
 PROCESSES, BORDERS = (1, 2, 8), 3
 LENGTH, ROWS, SLOTS_PER_SECOND = 128, 256, 1_000_000  # of one process

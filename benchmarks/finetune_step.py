@@ -19,12 +19,13 @@ from os import environ
 import torch
 from training_step import hardware
 
+from bertpre.compiler import prepare_compiler
 from bertpre.finetuning.loading import configure_for_task
 from bertpre.finetuning.task import Task
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForSequenceClassification
 from bertpre.recipe import Recipe, load_recipe
-from bertpre.runtime import choose_dtype, keep_freed_memory, prepare_compiler, set_deterministic
+from bertpre.runtime import choose_dtype, keep_freed_memory, set_deterministic
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import parts_to_compile
 

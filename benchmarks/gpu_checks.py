@@ -33,6 +33,7 @@ from transformers import AutoModelForMaskedLM
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.errors import first_line
+from bertpre.hardware import measured_flops
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.export import export_model, logits, random_inputs
 from bertpre.model.folders import load_model
@@ -40,7 +41,6 @@ from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining import batches
 from bertpre.recipe import load_recipe
 from bertpre.run_directory import read_results
-from bertpre.runtime import measured_flops
 from bertpre.training.batches import to_device
 from bertpre.training.checkpoint import (
     Checkpoints,

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bertpre.runtime import cpu_name
+from bertpre.hardware import cpu_name
 
 FIGURES = ("loss", "mlm_accuracy", "grad_norm", "learning_rate", "tokens")
 

@@ -17,10 +17,10 @@ import torch
 from training_step import BATCH_SIZE, LENGTH, MASKED_SHARE, VOCABULARY, OwnStep, random_batch
 from turns import do_turns, take_turns
 
+from bertpre.hardware import cpu_name
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
-from bertpre.runtime import cpu_name
 from bertpre.training.optimizer import build_optimizers
 
 FUNCTION = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"

@@ -16,7 +16,8 @@ from optimizer_ops import CountOperations
 from torch import distributed, nn
 from training_step import hardware
 
-from bertpre.runtime import has_native_bf16, keep_freed_memory
+from bertpre.hardware import has_native_bf16
+from bertpre.runtime import keep_freed_memory
 from bertpre.training.optimizer import Muon, newton_schulz_flops
 
 SHAPES = {"tiny": (32, 2), "64": (64, 4), "128": (128, 4), "mini": (256, 4), "512": (512, 4), "base": (768, 12)}

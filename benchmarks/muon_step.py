@@ -12,9 +12,9 @@ import time
 
 import torch
 
+from bertpre.hardware import cpu_name, has_native_bf16
 from bertpre.model import BertPreConfig, BertPreForPreTraining
 from bertpre.recipe import load_recipe
-from bertpre.runtime import cpu_name, has_native_bf16
 from bertpre.training.optimizer import Muon, build_optimizers
 
 ROUNDS = 5

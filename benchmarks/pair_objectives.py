@@ -37,7 +37,7 @@ import bertpre
 from bertpre.data.cleaning import clean_text
 from bertpre.data.corpus import read_documents
 from bertpre.data.sentences import split_sentences
-from bertpre.runtime import cpu_name, measured_flops
+from bertpre.hardware import cpu_name, measured_flops
 
 RECIPE, OBJECTIVES, SEEDS = "wikipedia-mini-cpu", ("nsp", "none", "sop"), 3
 TASK_SHARE = 25  # per cent of the articles

@@ -120,8 +120,8 @@ def batches(data: "PretrainingData", position: "Position") -> "Iterator[StepBatc
 def main(path: str, megabytes: float) -> None:
     """Measure and print."""
     from bertpre.commands.prepare import prepare
+    from bertpre.hardware import cpu_name
     from bertpre.recipe import load_recipe
-    from bertpre.runtime import cpu_name
 
     seconds: dict[str, float] = {}
     timed_stages(seconds)

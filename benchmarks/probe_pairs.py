@@ -22,10 +22,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from bertpre.data.tokenizer import learn_tokenizer
 from bertpre.finetuning.inference import compile_layers
 from bertpre.finetuning.pseudo_likelihood import score_tokens
+from bertpre.hardware import cpu_name, measured_flops
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForMaskedLM
 from bertpre.recipe import load_recipe
-from bertpre.runtime import cpu_name, measured_flops, start_accelerator
+from bertpre.runtime import start_accelerator
 
 BLIMP_PAIRS, ROUNDS = 67_000, 3
 

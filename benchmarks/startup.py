@@ -21,10 +21,11 @@ import torch
 from against_stock import SHAPES
 from training_step import hardware, random_batch
 
+from bertpre.compiler import prepare_compiler
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.recipe import load_recipe
-from bertpre.runtime import choose_dtype, keep_freed_memory, prepare_compiler, set_deterministic
+from bertpre.runtime import choose_dtype, keep_freed_memory, set_deterministic
 from bertpre.training.precision import WorkingCopy
 from bertpre.training.step import parts_to_compile
 

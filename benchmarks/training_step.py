@@ -15,12 +15,13 @@ import transformers
 from torch import nn
 
 from bertpre.data.sampler import Position
+from bertpre.hardware import cpu_name, measured_flops
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.build import freeze_pair_head, place_model
 from bertpre.pretraining.objective import PretrainingObjective
 from bertpre.recipe import load_recipe
-from bertpre.runtime import choose_deterministic, cpu_name, measured_flops, start_accelerator
+from bertpre.runtime import choose_deterministic, start_accelerator
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.optimizer import build_optimizers
 from bertpre.training.precision import WorkingCopy

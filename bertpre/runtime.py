@@ -1,21 +1,12 @@
-"""What depends on the machine: device, precision, compiler, determinism, and the facts for `manifest.json`."""
+"""How this process computes: device, threads, precision, determinism, and the settings of other libraries."""
 
 import ctypes
 import logging
 import os
-import platform
 import re
-import shutil
-import subprocess
 import sys
-import sysconfig
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib import metadata
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,17 +14,17 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 
+from bertpre.compiler import GIVEN_UP
 from bertpre.console import SET_BY_TORCHRUN, SIZES
 from bertpre.errors import UserError, first_line
+from bertpre.hardware import has_native_bf16
 
 logger = logging.getLogger(__name__)
 # Gradients are views of what processes exchange: no copy of all of them in each step, and none in memory.
 SHARED_GRADIENTS = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
 # Of other libraries' models some have weights that take no part in the loss, which DDP would wait for.
 SHARED_OR_UNUSED = DistributedDataParallelKwargs(gradient_as_bucket_view=True, find_unused_parameters=True)
-GIVEN_UP: list[torch.compiler.set_stance] = []  # each knows what was set before it
 USE_FSDP = "ACCELERATE_USE_FSDP"  # how `accelerate launch` passes FSDP on
-PACKAGES = ("bertpre", "torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "wandb")
 
 
 def quiet_transformers() -> None:
@@ -81,11 +72,6 @@ def callers_settings_kept() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if has_bars:
             logging.enable_progress_bar()
-
-
-def give_up_compiling() -> None:
-    """Compute without torch.compile from now on, in this whole process or until `callers_settings_kept` ends."""
-    GIVEN_UP.append(torch.compiler.set_stance("force_eager"))
 
 
 def start_accelerator(may_shard: bool = False) -> Accelerator:
@@ -205,98 +191,6 @@ def arithmetic_here(precision: str, optimizer: str, device: torch.device) -> dic
     return types | ({"bf16 in the processor, for muon": has_native_bf16(device)} if optimizer == "muon" else {})
 
 
-def has_native_bf16(device: torch.device) -> bool:
-    """Whether bf16 matrix products run in hardware; emulated ones are slower than fp32."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device)[0] >= 8
-    flags = cpu_flags()
-    return "avx512_bf16" in flags or "amx_bf16" in flags
-
-
-def cpu_flags() -> set[str]:
-    """The processor's instruction sets, by their Linux names; empty on other systems."""
-    return set((cpu_info("flags") or "").split())
-
-
-def cpu_name() -> str:
-    """The processor's name."""
-    return cpu_info("model name") or platform.processor()
-
-
-def cpu_info(name: str) -> str | None:
-    """The first processor's value of a field in /proc/cpuinfo; None on systems without it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), None)
-
-
-NO_COMPILER = (
-    "torch.compile is off because a compiler (g++; on a GPU gcc and Triton) or Python's headers (python3-dev) are "
-    "missing; training will be slower"
-)
-
-
-def can_compile(device: torch.device) -> bool:
-    """Whether torch.compile finds Python's headers and a compiler: C++ for a CPU, C and Triton for a GPU."""
-    if sys.platform == "linux" and not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return False
-    if device.type == "cuda":
-        has_c = any(shutil.which(name) for name in (os.environ.get("CC", "gcc"), "clang", "cc"))
-        return has_c and find_spec("triton") is not None  # its distribution has other names in some builds
-    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++"))
-
-
-def choose_compile(setting: str | bool, device: torch.device) -> bool:
-    """Whether to compile; `auto` compiles where there is a compiler and logs a warning where there is none."""
-    if setting == "auto" and not can_compile(device):
-        logger.warning(NO_COMPILER)
-    return can_compile(device) if setting == "auto" else bool(setting)
-
-
-def is_compiler_fault(error: RuntimeError) -> bool:
-    """Whether torch.compile has failed, rather than what it compiles."""
-    from torch._dynamo.exc import TorchDynamoException  # slow to import, and imported already where it was raised
-
-    return isinstance(error, TorchDynamoException)
-
-
-def prepare_compiler() -> None:
-    """Set up torch.compile for several trainings in one process, and spare it its trials of AVX2 and AVX512.
-
-    By default it stops compiling after eight programs of one function: pretraining's layers, then fine-tuning's and
-    those that read, are more, and the rest would run uncompiled, after a long warning.
-
-    The trials build one program after the other: 7 of 30 seconds of processor time that the quickstart's layers take
-    with an empty cache. They look for a compiler older than AVX512, for which torch's C++20 is too new anyway: so the
-    processor's own list is taken as it is. The additions of AVX512 and AMX are still tried. A user's
-    TORCHINDUCTOR_VEC_ISA_OK counts.
-
-    By default sizes that are equal in the first batch are taken to be equal always: where the longest texts have as
-    many tokens as the model's width, all layers would be compiled once more for shorter ones.
-
-    It compiles in as many processes as the machine has cores, up to 32, with hundreds of MB each: in a container that
-    is too many. A user's TORCHINDUCTOR_COMPILE_THREADS counts.
-    """
-    from joblib import cpu_count
-    from torch._dynamo import config as dynamo  # slow to import, and not needed where nothing is compiled
-    from torch._inductor import config as inductor
-    from torch.fx.experimental import _config as shapes
-
-    dynamo.recompile_limit = max(dynamo.recompile_limit, 64)
-    shapes.use_duck_shape = False
-    if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
-        inductor.compile_threads = min(inductor.compile_threads, cpu_count())
-    if sys.platform == "linux" and platform.machine() == "x86_64" and inductor.cpp.vec_isa_ok is None:
-        inductor.cpp.vec_isa_ok = True
-
-
-# From how many FLOPs on compiling pays: on 2 cores that multiply bf16 (measured, benchmarks/finetune_step.py), on one
-# large GPU (a guess).
-WORTH_COMPILING = {"cpu": 1.5e13, "cuda": 3e16}
-
-
 def choose_deterministic(setting: str | bool, device: torch.device) -> bool:
     """Whether to add gradients in a fixed order; `auto` does so on a CPU, where no cost was measurable.
 
@@ -313,105 +207,3 @@ def set_deterministic(enabled: bool) -> None:
     """
     torch.use_deterministic_algorithms(enabled)
     torch.utils.deterministic.fill_uninitialized_memory = False  # only a debugging aid, and slow
-
-
-def is_worth_compiling(flops: float, device: torch.device) -> bool:
-    """Whether a model computes so much that compiling its layers saves more time than it takes.
-
-    On a CPU a pass takes 0.4 of the time then with dropout in the layers, 0.8 without. `flops` is of the whole work, 2 (reading) or 6 (training) for each
-    weight and token. The limit is fixed per kind of device, so every process and every run agree.
-    """
-    return flops > WORTH_COMPILING.get(device.type, 0.0)
-
-
-# FLOP/s of dense matrix products in bf16 (fp16 on GPUs without bf16), from NVIDIA's data sheets. The first key that is
-# part of the device's name counts.
-GPU_PEAKS = {
-    "B200": 2250e12, "GH200": 989e12, "H200 NVL": 835e12, "H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12,
-    "H100": 989e12, "H800": 989e12, "A100": 312e12, "A800": 312e12, "A40": 150e12, "A30": 165e12, "A10G": 70e12,
-    "A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "V100": 125e12, "T4": 65e12, "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
-}  # fmt: skip
-
-
-def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
-    """The device's peak FLOP/s: measured on a CPU, from a table on a GPU, None for GPUs that it lacks and for fp32."""
-    if device.type == "cpu":
-        return measured_flops(device, dtype)
-    if device.type != "cuda" or dtype == torch.float32:
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in GPU_PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
-
-
-def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """The best rate of a square matrix product, in FLOP/s, which a training step is compared with.
-
-    On a GPU it is that of some products in a row, after others: one that was idle has a low clock.
-    """
-    on_gpu = device.type == "cuda"
-    size, products, rounds = (8192, 5 if dtype == torch.float32 else 40, 5) if on_gpu else (1024, 1, 7)
-    a = torch.randn(size, size, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(products):
-            a @ a
-        if on_gpu:
-            torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - start)
-        if best > 1:  # seconds: a CPU that emulates bf16 took 16 for seven
-            break
-    return 2 * size**3 * products / best
-
-
-def manifest(device: torch.device, dtype: torch.dtype, num_processes: int) -> dict[str, Any]:
-    """The date, versions, commit, command and hardware of this run, for `manifest.json`."""
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "commit": commit(),
-        "command": command(),
-        "hardware": {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
-            "cpu_count": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "processes": num_processes,
-            "precision": str(dtype).removeprefix("torch."),
-        },
-    }
-
-
-def command() -> str:
-    """The command of bertpre that runs; of another program its name alone, since its arguments may be secrets."""
-    program, package = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parent
-    entries = [package.parent / "pretrain.py", package.parent / "finetune.py"]
-    is_ours = program.name == "bertpre" or program.parent == package or program in entries
-    return " ".join(sys.argv if is_ours else sys.argv[:1])
-
-
-def version(package: str) -> str | None:
-    """An installed package's version; None where it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def commit() -> str | None:
-    """The commit of bertpre's checkout, with `+` if files have changed since.
-
-    Of an installed package the environment variable GIT_COMMIT, which the container sets; None without it.
-    """
-    folder = Path(__file__).parent.parent
-    if not (folder / ".git").exists():
-        return os.environ.get("GIT_COMMIT") or None
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -12,6 +12,7 @@ import psutil
 import torch
 from joblib import cpu_count
 
+from bertpre.compiler import NO_COMPILER, can_compile
 from bertpre.console import time_text
 from bertpre.data.audit import audit_frequencies, audit_lines, audit_store
 from bertpre.data.pairs import IGNORE_INDEX
@@ -20,6 +21,7 @@ from bertpre.data.tokenizer import load_tokenizer, tokenizer_fingerprint
 from bertpre.errors import first_line
 from bertpre.finetuning.label_advice import balance, lone_labels
 from bertpre.finetuning.splits import Labelled
+from bertpre.hardware import cpu_name, measured_flops
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.flops import flops_per_token
 from bertpre.pretraining.batches import PretrainingData
@@ -27,7 +29,7 @@ from bertpre.pretraining.build import build_pretraining_trainer
 from bertpre.pretraining.model import initial_model, phase_warnings
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.run_directory import data_folder, refuse_unknown_starts
-from bertpre.runtime import NO_COMPILER, can_compile, choose_dtype, cpu_name, measured_flops, start_accelerator
+from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.training.batches import tokens_in
 from bertpre.training.gradient_guard import NonFiniteGradient
 from bertpre.training.metrics import peak_memory_mb

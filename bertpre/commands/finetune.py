@@ -28,6 +28,7 @@ from bertpre.finetuning.splits import (
     digest_of_test,
     is_validation_elsewhere,
 )
+from bertpre.manifest import manifest
 from bertpre.recipe import Finetune, Recipe, flatten
 from bertpre.run_directory import (
     drop_results,
@@ -38,7 +39,7 @@ from bertpre.run_directory import (
     write_manifest,
     write_results,
 )
-from bertpre.runtime import arithmetic_here, choose_dtype, manifest, own_device, start_accelerator
+from bertpre.runtime import arithmetic_here, choose_dtype, own_device, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.trainer import Trainer
 

@@ -17,6 +17,7 @@ from bertpre.data.tokenizer import load_tokenizer
 from bertpre.errors import UserError
 from bertpre.files import file_checksum, replaced_folder
 from bertpre.hub.background import BackgroundPush
+from bertpre.manifest import manifest
 from bertpre.model.folders import save_model
 from bertpre.pretraining.batches import PretrainingData
 from bertpre.pretraining.build import build_pretraining_trainer
@@ -32,7 +33,7 @@ from bertpre.run_directory import (
     write_manifest,
     write_results,
 )
-from bertpre.runtime import arithmetic_here, choose_dtype, manifest, own_device, start_accelerator
+from bertpre.runtime import arithmetic_here, choose_dtype, own_device, start_accelerator
 from bertpre.training.agreement import refuse_different_starts
 from bertpre.training.checkpoint import list_checkpoints, newest_whole
 from bertpre.training.sharding import gather_each

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from bertpre.compiler import choose_compile, is_worth_compiling
 from bertpre.console import console, time_text
 from bertpre.finetuning.batches import TrainingBatches
 from bertpre.finetuning.encoding import EncodedExamples, cut_text, encode_examples
@@ -20,14 +21,7 @@ from bertpre.finetuning.pseudo_labels import encode_with_pseudo_labels
 from bertpre.finetuning.task import TaskModel, TaskObjective, build_task, last_layer
 from bertpre.model.modeling_bertpre import BertPrePreTrainedModel
 from bertpre.recipe import Finetune, Recipe
-from bertpre.runtime import (
-    SHARED_GRADIENTS,
-    SHARED_OR_UNUSED,
-    choose_compile,
-    choose_deterministic,
-    choose_dtype,
-    is_worth_compiling,
-)
+from bertpre.runtime import SHARED_GRADIENTS, SHARED_OR_UNUSED, choose_deterministic, choose_dtype
 from bertpre.training.checkpoint import Checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation

@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from bertpre.compiler import can_compile, give_up_compiling, is_compiler_fault, is_worth_compiling, prepare_compiler
 from bertpre.console import console, time_text
 from bertpre.data.pairs import IGNORE_INDEX
 from bertpre.errors import first_line
@@ -21,15 +22,7 @@ from bertpre.finetuning.task import Task
 from bertpre.model.casting import cast_weights
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.recipe import Recipe
-from bertpre.runtime import (
-    can_compile,
-    choose_dtype,
-    give_up_compiling,
-    is_compiler_fault,
-    is_worth_compiling,
-    prepare_compiler,
-    start_accelerator,
-)
+from bertpre.runtime import choose_dtype, start_accelerator
 from bertpre.training.step import parts_to_compile
 
 if TYPE_CHECKING:

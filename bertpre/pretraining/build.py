@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from bertpre.compiler import choose_compile
+from bertpre.hardware import peak_flops
 from bertpre.model.flops import flops_per_token
 from bertpre.model.modeling_bertpre import BertPreForPreTraining
 from bertpre.pretraining.batches import PretrainingData, has_pairs, wants_shards
@@ -17,7 +19,7 @@ from bertpre.pretraining.objective import PretrainingObjective, evaluate_batches
 from bertpre.pretraining.plateau import PlateauWatch
 from bertpre.recipe import Recipe, Training, seconds
 from bertpre.recipe.public import without_own_places
-from bertpre.runtime import choose_compile, choose_deterministic, peak_flops
+from bertpre.runtime import choose_deterministic
 from bertpre.training.checkpoint import Checkpoints, list_checkpoints
 from bertpre.training.dealing import machine_group
 from bertpre.training.evaluation import Evaluation

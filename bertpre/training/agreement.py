@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from bertpre.errors import UserError, first_line
-from bertpre.runtime import version
+from bertpre.manifest import version
 
 T = TypeVar("T")
 

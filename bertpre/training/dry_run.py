@@ -2,8 +2,8 @@
 
 import logging
 
+from bertpre.compiler import give_up_compiling, is_compiler_fault
 from bertpre.errors import UserError, first_line
-from bertpre.runtime import give_up_compiling, is_compiler_fault
 from bertpre.training.batches import BatchSource
 from bertpre.training.metrics import Batch
 from bertpre.training.remedies import Remedies

@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 
 from bertpre.errors import UserError
-from bertpre.runtime import has_native_bf16
+from bertpre.hardware import has_native_bf16
 from bertpre.training.dealing import deal, dealt
 from bertpre.training.sharding import local_part
 

@@ -9,8 +9,9 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from bertpre.compiler import prepare_compiler
 from bertpre.data.randomness import seed_from
-from bertpre.runtime import prepare_compiler, set_deterministic
+from bertpre.runtime import set_deterministic
 from bertpre.training.batches import StepBatch, to_device
 from bertpre.training.gradient_guard import GradientGuard
 from bertpre.training.metrics import Batch, Objective

@@ -9,9 +9,9 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from bertpre.compiler import is_compiler_fault
 from bertpre.data.sampler import Position
 from bertpre.errors import UserError, first_line
-from bertpre.runtime import is_compiler_fault
 from bertpre.training.agreement import gathered, on_every_process
 from bertpre.training.batches import BatchSource, Prefetcher, StepBatch
 from bertpre.training.checkpoint import Checkpoints

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertpre.compiler import can_compile
 from bertpre.model import BertPreConfig, BertPreForSequenceClassification, BertPreModel
 from bertpre.model.dropout_bertpre import drop, hash_bits
-from bertpre.runtime import can_compile
 
 PROBABILITY, COUNT = 0.1, 200_000
 

@@ -24,11 +24,24 @@ FLOORS = [  # top to bottom; a folder or file may import those below its own flo
     {"pretraining"},
     {"training", "run_directory"},
     {"model", "data", "recipe"},
-    {"runtime", "files"},
+    {"runtime", "manifest"},
+    {"compiler", "hardware", "files"},
     {"errors", "console"},
 ]
 ALONE = {"attention", "model"}  # these import nothing else of bertpre but errors and files
-KNOW_NO_RECIPE = {"attention", "data", "model", "training", "runtime", "files", "errors", "console"}
+KNOW_NO_RECIPE = {
+    "attention",
+    "data",
+    "model",
+    "training",
+    "runtime",
+    "manifest",
+    "compiler",
+    "hardware",
+    "files",
+    "errors",
+    "console",
+}
 
 
 @dataclass(frozen=True)

@@ -1,62 +1,26 @@
-"""What depends on the machine: precision, determinism, its peak rate, a compiler, and when compiling pays."""
-
-import platform
-import shutil
-import subprocess
-import sys
-import sysconfig
-from pathlib import Path
+"""How a process computes: precision, determinism, threads, and the settings of other libraries."""
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from torch import nn
-from torch._dynamo.testing import CompileCounter
 from transformers.utils import logging
 
-from bertpre import runtime
+from bertpre import hardware, runtime
+from bertpre.compiler import give_up_compiling
 from bertpre.errors import UserError
 from bertpre.runtime import (
     callers_settings_kept,
-    can_compile,
     choose_deterministic,
     choose_dtype,
-    give_up_compiling,
-    is_worth_compiling,
-    measured_flops,
-    peak_flops,
-    prepare_compiler,
     set_deterministic,
     start_accelerator,
 )
 from tests.forked import run_forked
 
-PACKAGE = Path(runtime.__file__).parent
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 CONTAINERS_CORES = "LOKY_MAX_CPU_COUNT"  # joblib's variable, which counts like a container's limit
-
-
-@pytest.mark.parametrize(
-    ("device", "parameters", "tokens", "expected"),
-    [
-        ("cpu", 1.0e6, 1.3e6, False),  # the quickstart: 119 s compiled, 45 s not
-        ("cpu", 7.6e6, 20e6, True),  # IMDB: 33 minutes compiled
-        ("cuda", 33e6, 20e6, False),
-        ("cuda", 110e6, 400e6, True),
-    ],
-)
-def test_only_long_trainings_are_compiled(device: str, parameters: float, tokens: float, expected: bool) -> None:
-    assert is_worth_compiling(6 * parameters * tokens, torch.device(device)) == expected
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the headers come with Python")
-def test_without_pythons_headers_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
-    assert not can_compile(torch.device("cpu"))
-    (tmp_path / "Python.h").touch()
-    assert can_compile(torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("capability", "expected"), [((7, 5), torch.float16), ((8, 0), torch.bfloat16)])
@@ -80,7 +44,7 @@ def test_a_gpu_computes_in_bf16_from_ampere_on(
 def test_a_cpu_computes_in_bf16_where_it_multiplies_it(
     flags: set[str], expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(hardware, "cpu_flags", lambda: flags)
     assert choose_dtype("auto", CPU) == expected
 
 
@@ -121,120 +85,6 @@ def test_fsdp_without_a_gpu_is_a_warning(monkeypatch: pytest.MonkeyPatch, caplog
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     start_accelerator(may_shard=True)
     assert "FSDP needs GPUs: here each process holds the whole model" in caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "expected"),
-    [
-        ("NVIDIA H100 PCIe", torch.bfloat16, 756e12),
-        ("NVIDIA H100 80GB HBM3", torch.bfloat16, 989e12),
-        ("NVIDIA L40S", torch.bfloat16, 362e12),
-        ("NVIDIA L4", torch.bfloat16, 121e12),
-        ("Tesla T4", torch.float16, 65e12),
-        ("NVIDIA RTX A4000", torch.bfloat16, None),
-        ("NVIDIA T400", torch.float16, None),
-        ("NVIDIA H100 PCIe", torch.float32, None),
-        ("an unknown GPU", torch.bfloat16, None),
-    ],
-)
-def test_the_peak_rate_of_a_gpu_is_from_its_data_sheet(
-    name: str, dtype: torch.dtype, expected: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    assert peak_flops(GPU, dtype) == expected
-
-
-def test_the_measured_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(tick for seconds in (4, 2, 5, 6, 7, 8, 9) for tick in (10, 10 + seconds / 16))  # seven products
-    monkeypatch.setattr(runtime.time, "perf_counter", lambda: next(ticks))
-    assert measured_flops(CPU, torch.float32) == 2 * 1024**3 / (2 / 16)
-
-
-def test_a_processor_that_emulates_a_type_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter((10.0, 12.0))
-    monkeypatch.setattr(runtime.time, "perf_counter", lambda: next(ticks))
-    assert measured_flops(CPU, torch.bfloat16) == 2 * 1024**3 / 2
-
-
-def test_the_commit_is_marked_where_files_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "__file__", str(tmp_path / "bertpre" / "runtime.py"))
-    monkeypatch.delenv("GIT_COMMIT", raising=False)
-    assert runtime.commit() is None
-    monkeypatch.setenv("GIT_COMMIT", "abc1234")  # as in a container
-    assert runtime.commit() == "abc1234"
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    (tmp_path / "file").write_text("one")
-    for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "first"]):
-        subprocess.run([*git, *arguments], check=True)
-    clean = runtime.commit()
-    assert clean and not clean.endswith("+")
-    (tmp_path / "file").write_text("two")
-    assert runtime.commit() == f"{clean}+"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["/usr/bin/bertpre", "run", "quickstart"], "/usr/bin/bertpre run quickstart"),
-        ([f"{PACKAGE}/__main__.py", "run"], f"{PACKAGE}/__main__.py run"),
-        ([f"{PACKAGE}/data/../pretrain.py", "own.yaml"], f"{PACKAGE}/data/../pretrain.py own.yaml"),
-        (["train.py", "--password", "hunter2"], "train.py"),
-    ],
-)
-def test_the_arguments_of_other_programs_are_not_stored(
-    arguments: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", arguments)
-    assert runtime.command() == expected
-
-
-def test_the_manifest_says_what_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    hardware = runtime.manifest(CPU, torch.bfloat16, 3)["hardware"]
-    assert (hardware["threads"], hardware["processes"], hardware["precision"]) == (77, 3, "bfloat16")
-
-
-@pytest.mark.parametrize("of_user", [None, False])
-def test_the_processors_instruction_sets_are_trusted_unless_the_user_says_otherwise(of_user: bool | None) -> None:
-    from torch._inductor import config
-
-    on_linux = sys.platform == "linux" and platform.machine() == "x86_64"
-    with config.patch({"cpp.vec_isa_ok": of_user}):
-        prepare_compiler()
-        assert config.cpp.vec_isa_ok is (True if of_user is None and on_linux else of_user)
-
-
-def test_a_length_that_equals_the_width_has_no_program_of_its_own() -> None:
-    counter = CompileCounter()
-    prepare_compiler()
-    torch._dynamo.reset()
-    layer = torch.compile(torch.nn.Linear(8, 8), dynamic=True, backend=counter)
-    for length in (8, 6, 4):
-        assert layer(torch.zeros(3, length, 8)).shape == (3, length, 8)
-    assert counter.frame_count == 1
-
-
-@pytest.mark.parametrize(("of_user", "expected"), [(8, 64), (500, 500)])
-def test_the_programs_of_several_trainings_fit_in_one_process(of_user: int, expected: int) -> None:
-    from torch._dynamo import config
-
-    with config.patch(recompile_limit=of_user):
-        prepare_compiler()
-        assert config.recompile_limit == expected
-
-
-@pytest.mark.parametrize(("of_user", "expected"), [(None, 1), ("8", 8)])
-def test_a_container_limits_the_processes_that_compile(
-    of_user: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch._inductor import config
-
-    monkeypatch.setenv(CONTAINERS_CORES, "1")
-    if of_user is not None:
-        monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", of_user)
-    with config.patch(compile_threads=8):
-        prepare_compiler()
-        assert config.compile_threads == expected
 
 
 LIMITED = """

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch.library import register_kernel
 from transformers import BertConfig, PreTrainedModel
 
+from bertpre.compiler import prepare_compiler
 from bertpre.model import BertPreConfig, BertPreForPreTraining, BertPreForSequenceClassification, rows_bertpre
 from bertpre.model.modeling_bertpre import BertPreForTokenClassification
 from bertpre.pretraining.build import freeze_pair_head
-from bertpre.runtime import prepare_compiler
 from bertpre.training import unpadding
 from bertpre.training.unpadding import LEVELS, choose_unpadding, unpadded
 from tests.unit.test_gradient_guard import NoSynchronisation
