@@ -31,6 +31,7 @@ PLAIN = {
     "a valid number": "a number",
     "a valid boolean, unable to interpret input": "true or false",
     "a valid list": "a list",
+    "a valid tuple": "a list",
     "List should have": "must have",
     " after validation": "",
     ", unable to parse string as an integer": "",
@@ -244,7 +245,9 @@ def explain(error: ValidationError) -> Iterator[str]:
             is_bare = isinstance(value, bool | int | float) and any("string" in each["type"] for each in mistakes)
             words = dict.fromkeys(in_plain_words(each["msg"]) for each in mistakes)
             problem = " or ".join(words).replace(" or must be ", " or ")
-            yield f"{key}: {problem}{given}{'; put it in quotes' if is_bare else ''}"
+            is_list = isinstance(value, str) and mistake["type"] in ("list_type", "tuple_type")
+            advice = "; put it in quotes" if is_bare else f"; write {key}='[{value}]'" if is_list else ""
+            yield f"{key}: {problem}{given}{advice}"
 
 
 def key_of(mistake: Mapping[str, Any]) -> str:

@@ -67,6 +67,14 @@ def test_an_unknown_key_at_any_level_names_the_nearest_known_one(
     assert message.startswith("unknown key ")  # the file has no such mistake
 
 
+def test_a_list_without_brackets_is_refused_with_the_way_to_write_it(tmp_path: Path) -> None:
+    message = mistake(tmp_path, MINIMAL, "training.mask_split=0.8,0.1,0.1")
+    assert message == (
+        "training.mask_split: must be a list (given: '0.8,0.1,0.1'); write training.mask_split='[0.8,0.1,0.1]'"
+    )
+    assert "write" not in mistake(tmp_path, MINIMAL, "training.mask_split=0.8")
+
+
 def test_a_mistake_of_the_file_names_it_and_one_of_an_override_does_not(tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: x, budget: soon")
     steps, tokens, budget = mistake(tmp_path, text, "training.max_tokens=many").splitlines()
