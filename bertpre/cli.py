@@ -1,29 +1,24 @@
 """The command line: a table of commands; each command is imported when it is called."""
 
-import errno
 import importlib
 import inspect
 import io
-import logging
 import os
-import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeGuard
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
-from bertpre.console import SIZES, WarningHandler, console, is_first_process, is_one_of_several
-from bertpre.errors import UserError, first_line, is_disk_full, reason
+from bertpre.console import SIZES, console, is_one_of_several
+from bertpre.errors import UserError
+from bertpre.guard import guarded
 
-SECONDS_FOR_MAIN_PROCESS = 10
 PATH_OPTIONS = {"file", "output_dir", "texts", "pairs"}  # arguments of commands that are paths of options
-PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 SPINS = "10000"
 RESUMING = ("quickstart", "run", "prepare", "pretrain", "finetune", "curve", "suite")
 PRINT_DATA = ("show", "predict", "fill")  # a letter that the output cannot show is an error there
@@ -451,6 +446,7 @@ def call_app(arguments: list[str], name: str) -> None:
     `pretrain` and `finetune` first start the processes that `accelerate launch` was asked for, and leave the group at
     the end.
     """
+    spin_briefly()
     command = next((each for each in arguments if not each.startswith("-")), None)
     if command not in PRINT_DATA and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a line of progress must not end hours of work
@@ -469,17 +465,6 @@ def call_app(arguments: list[str], name: str) -> None:
 
             leave_processes()
         raise
-
-
-def lost_process(error: Exception) -> bool:
-    """Whether this is one of several processes, and the error says that another one does not answer."""
-    says_so = re.search("Connection (reset|closed) by peer|Timed out waiting", str(error)) is not None
-    return says_so and isinstance(error, RuntimeError) and is_one_of_several()
-
-
-def is_of_a_path(error: Exception) -> TypeGuard[OSError]:
-    """Whether a path that somebody gave is too long, or one that the user must not read or write."""
-    return isinstance(error, OSError) and error.errno in PATH_ERRORS and bool(error.filename)
 
 
 def refuse_launcher(command: str | None) -> None:
@@ -506,37 +491,3 @@ def refuse_launcher(command: str | None) -> None:
             f"{command} works in one process, but {why}: start it without a launcher; `accelerate launch` and torchrun "
             "are for -m bertpre.pretrain and -m bertpre.finetune"
         )
-
-
-def guarded(call: Callable[[list[str]], object]) -> None:
-    """Call with the command line's arguments; exit with status 2 and one message after a user's mistake or a full disk.
-
-    `--debug` shows the traceback instead. Of several processes the main one speaks first.
-    """
-    spin_briefly()
-    debug, logger = "--debug" in sys.argv, logging.getLogger("bertpre")
-    logger.handlers, console.is_quiet = [WarningHandler()], False
-    try:
-        call(sys.argv[1:])
-    except Exception as error:
-        encoding = getattr(sys.stdout, "encoding", None)
-        if isinstance(error, UnicodeEncodeError) and encoding != "utf-8":  # cp1252 calls itself charmap in the error
-            letter = ascii(error.object[error.start])
-            error = UserError(f"the output cannot show {letter} in {encoding}: set PYTHONIOENCODING=utf-8")
-        is_full = not isinstance(error, UserError) and is_disk_full(error)
-        if not debug and lost_process(error):
-            sys.stderr.write(
-                f"error: another process of this training has ended ({first_line(error)}); its message, if it left "
-                "one, is above (a system that runs out of memory leaves none). The same command resumes from the "
-                "newest checkpoint\n"
-            )
-            sys.exit(1)
-        if debug or not (is_full or is_of_a_path(error) or isinstance(error, UserError)):
-            raise
-        if not is_first_process():
-            time.sleep(SECONDS_FOR_MAIN_PROCESS)  # the main process reports first; its launcher then ends this one
-        console.erase()
-        full = "the disk is full; make room and run the same command again: finished work is kept"
-        what = full if is_full else f"{error.filename}: {reason(error)}" if is_of_a_path(error) else str(error)
-        sys.stderr.write(f"error: {what}\n")  # in one piece, between lines of other processes
-        sys.exit(2)

@@ -59,7 +59,7 @@ checkpoint.save_file = no_space
 
 
 # However late the first process is; the others are ended when it has ended.
-FIRST_SPEAKS = "from bertpre import cli\ncli.SECONDS_FOR_MAIN_PROCESS = 3600"
+FIRST_SPEAKS = "from bertpre import guard\nguard.SECONDS_FOR_MAIN_PROCESS = 3600"
 FULL_LOG = """
 import errno
 from bertpre.training.trackers import MetricsLog
@@ -193,7 +193,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_all_processes(
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_a_log_that_cannot_be_written_ends_all_processes(split: str, tiny_modern_run: Path, tmp_path: Path) -> None:
     target = copy_run(tiny_modern_run, tmp_path / "run", "prepare")
-    at_once = "cli.SECONDS_FOR_MAIN_PROCESS = 0"
+    at_once = "guard.SECONDS_FOR_MAIN_PROCESS = 0"
     trouble = FULL_LOG.replace("{split}", split)
     done = pretrain_on(2, tiny_modern_run, target, 0, trouble, at_once, ends_others=False)
     other, first = sorted(errors(done))

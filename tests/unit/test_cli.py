@@ -1,6 +1,5 @@
 """The command line: every row of the table calls what it says, and its help shows examples that parse."""
 
-import errno
 import importlib
 import inspect
 import io
@@ -17,10 +16,9 @@ from urllib.parse import unquote
 
 import pytest
 import typer
-from safetensors import SafetensorError
 
 from bertpre import cli
-from bertpre.cli import COMMANDS, Command, app, guarded
+from bertpre.cli import COMMANDS, Command, app
 from bertpre.console import console
 from bertpre.errors import UserError
 from bertpre.launch import Launch
@@ -63,26 +61,6 @@ def test_the_list_of_commands_shows_each_whole_first_sentence(capsys: pytest.Cap
     assert headings == ["Start:", "Data:", "Train:", "Measure:", "Use and share:"]
 
 
-@pytest.mark.parametrize(
-    ("error", "is_full"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), True),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
-        (OSError("100000 requested and 8176 written"), True),  # numpy's
-        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), True),
-        (SafetensorError("Error while deserializing header"), False),
-        (OSError(errno.EACCES, "Permission denied"), False),
-    ],
-)
-def test_a_full_disk_is_one_message(error: Exception, is_full: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(_: list[str]) -> None:
-        raise error
-
-    with pytest.raises(SystemExit if is_full else type(error)):
-        guarded(fail)
-    assert ("error: the disk is full; make room" in capsys.readouterr().err) == is_full
-
-
 @pytest.mark.parametrize("arguments", [[], *([command.name] for command in COMMANDS)], ids="".join)
 def test_h_is_help_everywhere(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
@@ -112,7 +90,7 @@ def test_a_command_that_only_prints_imports_little(arguments: list[str]) -> None
     [({}, cli.SPINS), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, "30000000000")],
 )
 def test_threads_without_work_sleep_soon(given: dict[str, str], expected: str) -> None:
-    program = "from bertpre.cli import guarded; guarded(lambda _: __import__('torch'))"
+    program = "from bertpre import cli; cli.app = lambda *_, **__: __import__('torch'); cli.main()"
     kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True,
@@ -316,32 +294,6 @@ def test_a_mistake_in_the_recipe_shows_before_the_command_is_imported() -> None:
     assert "did you mean 'seed'?" in done.stderr
 
 
-def test_only_mistakes_and_a_full_disk_become_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bertpre"])
-
-    def fail(error: Exception) -> None:
-        raise error
-
-    private = PermissionError(13, "Permission denied", "/home/other/run")
-    errors = [(UserError("key: wrong"), "key: wrong"), (OSError(28, "No space left"), "the disk is full")]
-    for error, message in [*errors, (private, "/home/other/run: permission denied")]:
-        with pytest.raises(SystemExit) as end:
-            guarded(lambda _, error=error: fail(error))
-        assert end.value.code == 2
-        assert capsys.readouterr().err.startswith(f"error: {message}")
-    for error in (OSError(5, "Input/output error"), PermissionError(13, "without a path"), ValueError("a bug")):
-        with pytest.raises(type(error)):
-            guarded(lambda _, error=error: fail(error))
-    for encoding in ("ascii", "cp1252", "cp932"):  # Python calls cp1252 charmap in its error
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-        with pytest.raises(SystemExit):
-            guarded(lambda _: print("\u0105"))
-        shown = f"error: the output cannot show '\\u0105' in {encoding}: set PYTHONIOENCODING=utf-8\n"
-        assert capsys.readouterr().err == shown
-
-
 @pytest.mark.parametrize(("command", "expected"), [("prepare", b"\nprepare: done ?\n"), ("show", b"")])
 def test_a_letter_that_the_output_cannot_show_ends_only_commands_that_print_data(
     command: str, expected: bytes, monkeypatch: pytest.MonkeyPatch
@@ -381,23 +333,6 @@ def test_a_training_starts_the_processes_that_it_was_asked_for(
     assert called == (["show"] if arguments[0] == "show" else ["processes", arguments[-2]])
 
 
-def test_the_main_process_reports_a_mistake_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bertpre"])
-    waited: list[float] = []
-    monkeypatch.setattr(cli.time, "sleep", waited.append)
-
-    def mistake(arguments: list[str]) -> None:
-        raise UserError("wrong")
-
-    for rank, size, expected in (("0", "2", []), ("1", "1", []), ("1", "2", [cli.SECONDS_FOR_MAIN_PROCESS])):
-        monkeypatch.setenv("RANK", rank), monkeypatch.setenv("WORLD_SIZE", size)
-        with pytest.raises(SystemExit):
-            guarded(mistake)
-        assert waited == expected
-
-
 @pytest.mark.parametrize("command", ["run quickstart", "push runs/a", "doctor quickstart"])
 def test_other_commands_are_refused_where_a_launcher_has_started_several_processes(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -432,18 +367,3 @@ def test_the_usage_of_a_launched_module_is_a_command_that_works(
     with pytest.raises(SystemExit):
         cli.launched("pretrain")
     assert "Usage: python -m bertpre pretrain [OPTIONS]" in capsys.readouterr().err
-
-
-def test_a_process_that_has_ended_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(_: list[str]) -> None:
-        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
-
-    with pytest.raises(RuntimeError):
-        guarded(fail)  # there is no other process
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SystemExit) as end:
-        guarded(fail)
-    assert end.value.code == 1
-    assert capsys.readouterr().err.startswith("error: another process of this training has ended")

@@ -18,7 +18,6 @@ import pytest
 
 import bertpre
 from bertpre import console as module
-from bertpre.cli import guarded
 from bertpre.console import (
     Console,
     command_line,
@@ -30,6 +29,7 @@ from bertpre.console import (
     time_text,
 )
 from bertpre.errors import UserError
+from bertpre.guard import guarded
 from bertpre.training.trackers import MetricsLog
 from tests.toys import toy_trainer
 

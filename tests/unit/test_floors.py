@@ -26,6 +26,7 @@ FLOORS = [  # top to bottom; a folder or file may import those below its own flo
     {"model", "data", "recipe"},
     {"runtime", "manifest"},
     {"compiler", "hardware", "files"},
+    {"guard"},
     {"errors", "console"},
 ]
 ALONE = {"attention", "model"}  # these import nothing else of bertpre but errors and files
@@ -39,6 +40,7 @@ KNOW_NO_RECIPE = {
     "compiler",
     "hardware",
     "files",
+    "guard",
     "errors",
     "console",
 }
@@ -148,6 +150,7 @@ def test_the_command_line_imports_a_command_only_when_it_is_called() -> None:
     assert {entry.of for entry in imports("bertpre.cli") if not entry.inside_a_function} <= {
         "bertpre.errors",
         "bertpre.console",
+        "bertpre.guard",
     }
 
 
