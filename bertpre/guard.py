@@ -2,16 +2,24 @@
 
 import errno
 import logging
+import os
 import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
-from typing import TypeGuard
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeGuard
 
 from bertpre.console import WarningHandler, console, is_first_process, is_one_of_several
 from bertpre.errors import UserError, first_line, is_disk_full, reason
 
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
 SECONDS_FOR_MAIN_PROCESS = 10
+SECONDS_TO_REPEAT = 0.1
 PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 
 
@@ -23,7 +31,8 @@ def guarded(call: Callable[[list[str]], object]) -> None:
     """
     logging.getLogger("bertpre").handlers, console.is_quiet = [WarningHandler()], False
     try:
-        call(sys.argv[1:])
+        with no_interrupt_lost():
+            call(sys.argv[1:])
     except Exception as error:
         message = explained(error)
         if "--debug" in sys.argv or message is None:
@@ -34,6 +43,32 @@ def guarded(call: Callable[[list[str]], object]) -> None:
         console.erase()
         sys.stderr.write(f"error: {message}\n")  # in one piece, between lines of other processes
         sys.exit(1 if is_lost else 2)
+
+
+@contextmanager
+def no_interrupt_lost() -> Iterator[None]:
+    """Repeat a Ctrl-C that arrives where Python ignores every exception, such as in a library's `__del__`."""
+    before = sys.unraisablehook
+
+    def repeat(ignored: "UnraisableHookArgs", /) -> None:
+        if ignored.exc_type is KeyboardInterrupt:
+            threading.Timer(SECONDS_TO_REPEAT, interrupt).start()  # at once it would be ignored here too
+        else:
+            before(ignored)
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def interrupt() -> None:
+    """What Ctrl-C does, from another thread."""
+    if os.name == "posix":
+        os.kill(os.getpid(), signal.SIGINT)  # unlike raise_signal it also ends a wait of the main thread
+    else:
+        signal.raise_signal(signal.SIGINT)
 
 
 def explained(error: Exception) -> str | None:

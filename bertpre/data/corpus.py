@@ -167,7 +167,9 @@ class Table:
             where, remedy = path_key(self.key), f"rename the one with the {kind} to {name!r}"
             if last == "label_column" and self.key == "evaluate":
                 remedy += ", or, if they are hidden, set a part aside with finetune.test_fraction=0.1"
-        if self.key == "--file":
+        if self.key == "--file" and last == "label_column":
+            remedy = f"rename the one with the labels to {name!r}"
+        elif self.key == "--file":
             texts = {"text_column": "texts", "text_pair_column": "second texts"}[last]
             remedy = f"name the one with the {texts} with --{last.replace('_', '-')}"
         if isinstance(self.data, CsvFiles) and are_tagged(self.data.files[0]):

@@ -128,10 +128,8 @@ def find_recipe(name: str) -> Path:
         return shipped[name]
     near = difflib.get_close_matches(name, [*shipped, *map(str, Path().glob("*.yaml"))], n=1)
     hint = f"did you mean {near[0]}? Or " if near else ""
-    raise UserError(
-        f"{name}: there is no such recipe; {hint}give a file, a run directory or a shipped recipe "
-        f"({', '.join(shipped)})"
-    )
+    wrong = "is a folder without recipe.yaml, so no run directory" if path.is_dir() else "there is no such recipe"
+    raise UserError(f"{name}: {wrong}; {hint}give a file, a run directory or a shipped recipe ({', '.join(shipped)})")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

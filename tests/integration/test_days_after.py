@@ -154,6 +154,11 @@ def test_a_finished_classifier_is_measured_on_other_texts(
     file.write_text("text,label\nA wonderful film.,splendid\n")
     assert run_here("evaluate", finished, "--file", file) == 2
     assert "splendid" in capsys.readouterr().err
+    file.write_text("text,lable\nA wonderful film.,positive\n")
+    assert run_here("evaluate", finished, "--file", file) == 2
+    assert "has no column 'label'; its columns are text, lable; rename the one with the labels to 'label'" in (
+        capsys.readouterr().err
+    )
     assert run_here("evaluate", finished, "finetune.max_length=40", "--file", file) == 2
     assert "differs in finetune.max_length" in capsys.readouterr().err
     assert tree_hash(finished) == before

@@ -2,7 +2,9 @@
 
 import errno
 import io
+import signal
 import sys
+import time
 
 import pytest
 from safetensors import SafetensorError
@@ -88,3 +90,30 @@ def test_a_process_that_has_ended_is_one_message(
         guarded(fail)
     assert end.value.code == 1
     assert capsys.readouterr().err.startswith("error: another process of this training has ended")
+
+
+def test_an_interrupt_that_arrives_in_a_finalizer_still_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    class Faulty:
+        def __del__(self) -> None:
+            raise ValueError("a library's mistake")
+
+    heard: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: heard.append(ignored.exc_type))
+
+    def call(_: list[str]) -> None:
+        Faulty()
+        Interrupted()
+        time.sleep(30)
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        guarded(call)
+    assert time.monotonic() - start < 25
+    Faulty()  # the hook of before is back
+    assert heard == [ValueError, ValueError]

@@ -243,6 +243,12 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "binary.yaml"))
 
 
+def test_a_run_without_its_recipe_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(UserError, match="is a folder without recipe.yaml, so no run directory; give a file"):
+        load_recipe(str(tmp_path))
+
+
 def test_a_missing_recipe_lists_the_shipped_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such recipe; give a file, .*quickstart"):
         load_recipe(str(tmp_path / "none.yaml"))
