@@ -2,10 +2,11 @@
 
 python benchmarks/gpu_checks.py [--smoke] [CHECK ...]        (default: all; exit status 1 where one fails)
 
-All trainings go through `pretrain`, on the embedded corpus, compiled. `--smoke` takes tiny models and also works on a
-CPU. Needs neither a network nor the packages datasets and wandb.
+All trainings go through `pretrain` and `finetune`, on the embedded corpus, compiled. `--smoke` takes tiny models and
+also works on a CPU. Needs neither a network nor the packages datasets and wandb.
 """
 
+import copy
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,15 +25,20 @@ from unittest import mock
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before the first product of any check
 
 import accelerate
+import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file
 from training_step import random_batch
 from transformers import AutoModelForMaskedLM
 
+from bertpre.commands.finetune import finetune
 from bertpre.commands.prepare import prepare
 from bertpre.commands.pretrain import pretrain
 from bertpre.errors import first_line
+from bertpre.finetuning.acceptability import SentenceScorer
+from bertpre.finetuning.loading import load_classifier, load_masked_lm
+from bertpre.finetuning.splits import Labelled
 from bertpre.hardware import measured_flops
 from bertpre.model.configuration_bertpre import BertPreConfig
 from bertpre.model.export import export_model, logits, random_inputs
@@ -79,6 +85,11 @@ AGREE = {"fp32": 1e-3, "bf16": 0.05}  # nats between losses: products and sums i
 # Between losses, and of the gradient's length; two kernels in fp32, and what bf16 rounds on the way to all weights.
 UNPADDED = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 UNPADDED_WIDTH = {"full": 256, "smoke": 32}
+FINETUNE = "finetune={path: sample, split: train, epochs: 1, pooling: mean, optimizer: muon, learning_rate: 3.0e-3}"
+FINETUNE_SIZE = {"full": [], "smoke": ["finetune.limit=80", "finetune.batch_size=8", "finetune.max_length=32"]}
+LEARNED = 0.7  # test accuracy, of two classes as frequent
+READ_TEXTS, READ = {"full": 500, "smoke": 20}, {"fp32": 0.01, "auto": 0.1}  # of probabilities
+SENTENCE_SCORES = 1.0  # nats of a whole sentence; where two differ by less than 0.6, they are exact
 EXPORT = {torch.float32: 2e-3, torch.bfloat16: 0.25}  # of logits; a GPU's kernels differ more than a CPU's
 
 
@@ -265,6 +276,32 @@ def unpadded_agrees_with_padded(place: Place) -> Facts:
     return facts
 
 
+def classifiers_and_sentence_scores_are_those_of_the_cpu(place: Place) -> Facts:
+    """A classifier learns, and reads texts as it does on a CPU; sentences of pairs get the scores that a CPU gives."""
+    run = place.train("falls-modern", *MODERN)
+    recipe = load_recipe(str(run), [f"output_dir={run}", FINETUNE, *FINETUNE_SIZE[place.size]])
+    torch.compiler.reset()
+    facts: Facts = {"validation": finetune(recipe)["validation"], "ok": True}
+    test = Labelled(recipe).test.subset(range(READ_TEXTS[place.size]))
+    classifier = load_classifier(recipe, run / "finetuned", test.classes)
+    expected = replace(classifier, precision="fp32").predict(test)
+    facts["test_accuracy"] = float((expected.argmax(-1) == test.labels).mean())
+    for precision, tolerance in READ.items():
+        here = replace(classifier, model=copy.deepcopy(classifier.model).to(place.device), precision=precision)
+        facts[f"largest_difference_{precision}"] = float(np.abs(here.predict(test) - expected).max())
+        facts["ok"] &= facts[f"largest_difference_{precision}"] <= tolerance
+    network, tokenizer = load_masked_lm(str(run))
+    pairs = [(text, " ".join(reversed(text.split()))) for text in test.texts[:20]]
+    scores = []
+    for device in (torch.device("cpu"), place.device):
+        scorer = SentenceScorer.for_texts(network.to(device), tokenizer, [side for pair in pairs for side in pair])
+        scores.append(scorer.pair_scores(pairs))
+    facts["largest_difference_of_scores"] = float(np.abs(scores[0] - scores[1]).max())
+    facts["ok"] &= facts["largest_difference_of_scores"] <= SENTENCE_SCORES
+    facts["ok"] &= place.size == "smoke" or facts["test_accuracy"] > LEARNED
+    return facts
+
+
 def without_dropout(architecture: str, width: int) -> BertPreConfig:
     """A small model for rows of half its width."""
     return BertPreConfig(
@@ -320,6 +357,7 @@ def train_rows(run: Path) -> list[Facts]:
 CHECKS = (
     machine, loss_falls, compiled_and_uncompiled_agree, resume_is_bit_identical, nan_is_survived,
     checkpoint_is_restored, export_equals_stock, unpadded_agrees_with_padded,
+    classifiers_and_sentence_scores_are_those_of_the_cpu,
 )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ runpy.run_path("benchmarks/gpu_checks.py", run_name="__main__")
         "checkpoint_is_restored",
         "export_equals_stock",
         "unpadded_agrees_with_padded",
+        "classifiers_and_sentence_scores_are_those_of_the_cpu",
     ]
 
 
