@@ -19,6 +19,7 @@ from bertpre.finetuning.inference import Classifier
 from bertpre.finetuning.task import PROBLEM_TYPES, Task, last_layer
 from bertpre.model import folders
 from bertpre.model.configuration_bertpre import BertPreConfig
+from bertpre.model.conversion import AS_A_NUMBER
 from bertpre.pretraining.model import build_config
 from bertpre.recipe import Finetune, Recipe
 from bertpre.run_directory import is_of_earlier_finetuning, is_run, load_run, model_of
@@ -212,6 +213,8 @@ def configure_for_task(config: "PreTrainedConfig", settings: Finetune, task: Tas
     reads_pairs = settings.text_pair_column is not None
     if reads_pairs or hasattr(config, "reads_pairs"):
         config.reads_pairs = reads_pairs
+    if task.kind == "regression" and config.model_type != "bertpre":
+        config.sentence_transformers = dict(AS_A_NUMBER)
     if task.kind != "tokens":  # words are always cut at their end
         config.truncation = settings.truncation
     for name in HEAD_DROPOUT:

@@ -1,12 +1,16 @@
 """Configuration of the bertpre encoder."""
 
+from dataclasses import is_dataclass
 from typing import Any
 
 import transformers
-from huggingface_hub.dataclasses import strict
 
 try:
+    from huggingface_hub.dataclasses import strict
     from transformers import PreTrainedConfig
+
+    if not is_dataclass(PreTrainedConfig):  # before transformers 5.4
+        raise ImportError
 except ImportError:  # a copy of this file in a model's folder
     raise ImportError("the code of this model needs transformers 5.17 or later: pip install -U transformers") from None
 

@@ -97,6 +97,10 @@ BERT_FIELDS = (
     "classifier_dropout",
 )
 MODERNBERT_FIELDS = ("classifier_pooling", "cls_token_id", "sep_token_id")
+AS_A_NUMBER = {
+    "activation_fn": "torch.nn.modules.linear.Identity"
+}  # of a regression; CrossEncoder takes a sigmoid else
+UNLIMITED_WINDOW = 2**30  # tokens; kernels keep it, and half of it, in 32 bits
 REST = "bertpre"  # the key in a stock config under which the other fields are kept; it also marks bertpre's own models
 
 
@@ -173,11 +177,18 @@ def bert_config(config: BertPreConfig) -> BertConfig:
 
 
 def modernbert_config(config: BertPreConfig) -> ModernBertConfig:
-    """The stock config of a "modern" model: full attention in every layer, one rotary base."""
+    """The stock config of a "modern" model: attention to all positions in every layer, one rotary base.
+
+    The last layer is called a sliding one, whose window no text leaves: transformers 5.8 to 5.15 read no config whose
+    layers are all of one kind, though they give each kind a rotary base (5.3 and 5.17 do). So they read no model of one
+    layer.
+    """
     classifier_dropout = config.classifier_dropout
+    full_layers = max(config.num_hidden_layers - 1, 1)
     stock = ModernBertConfig(
         **_copy_fields(config, SHARED_FIELDS + MODERNBERT_FIELDS),
-        layer_types=["full_attention"] * config.num_hidden_layers,
+        layer_types=["full_attention"] * full_layers + ["sliding_attention"] * (config.num_hidden_layers - full_layers),
+        local_attention=UNLIMITED_WINDOW,
         # Both kinds are set, because the class would fill in its own base for the unused one.
         rope_parameters={
             kind: {"rope_type": "default", "rope_theta": config.rope_theta}
@@ -227,10 +238,12 @@ def config_from_bert(config: BertConfig) -> BertPreConfig:
 
 def config_from_modernbert(config: ModernBertConfig) -> BertPreConfig:
     """The BertPre config of a stock ModernBERT; raises ValueError for features that BertPre lacks."""
-    rope = config.rope_parameters["full_attention"]
+    ropes = [config.rope_parameters[kind] for kind in sorted(set(config.layer_types))]
+    rope, sees_all = ropes[0], config.local_attention >= UNLIMITED_WINDOW
     _require(config.tie_word_embeddings, "its decoder has weights of its own")
-    _require(set(config.layer_types) == {"full_attention"}, "some of its layers use local attention")
-    _require(rope["rope_type"] == "default", "its rotary positions are scaled")
+    _require(sees_all or set(config.layer_types) == {"full_attention"}, "some of its layers use local attention")
+    _require(all(each["rope_theta"] == rope["rope_theta"] for each in ropes), "its layers differ in their rotary bases")
+    _require(all(each["rope_type"] == "default" for each in ropes), "its rotary positions are scaled")
     biases = (config.norm_bias, config.attention_bias, config.mlp_bias, config.classifier_bias)
     _require(not any(biases) and config.decoder_bias, "its layers have other biases")
     _require(config.hidden_activation == config.classifier_activation, "its head has a different activation")
@@ -255,6 +268,8 @@ def _with_rest(stock: PreTrainedConfig, config: BertPreConfig) -> Any:
     known = config_from_stock(stock)
     rest = {name: getattr(config, name) for name in BertPreConfig.__annotations__}
     setattr(stock, REST, {name: value for name, value in rest.items() if value != getattr(known, name)})
+    if config.problem_type == "regression":
+        stock.sentence_transformers = dict(AS_A_NUMBER)
     return stock
 
 

@@ -96,7 +96,8 @@ def read(text: str, room: int = {room}) -> torch.Tensor:
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     if len(ids) > room:
         ids = ids[: room // 4] + ids[room // 4 - room :]
-    return model(torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])).logits[0]
+    row = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+    return model(torch.tensor([row], device=model.device)).logits[0]
 
 
 print(model.config.id2label, read("I would see it again. " * 300).tolist())

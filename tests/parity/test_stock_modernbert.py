@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from bertpre.model import BertPreConfig, BertPreForMaskedLM, BertPreForPreTraining, BertPreModel
-from bertpre.model.conversion import from_stock, modernbert_config, to_stock_modernbert
+from bertpre.model.conversion import config_from_stock, from_stock, modernbert_config, to_stock_modernbert
 from bertpre.training.precision import WorkingCopy
 from tests.parity.test_stock_bert import randomize
 
@@ -98,6 +98,32 @@ def test_the_saved_config_says_in_the_words_of_transformers_4_that_attention_is_
     assert (loaded.layer_types, loaded.rope_parameters) == (config.layer_types, config.rope_parameters)
 
 
+def test_each_rotary_base_belongs_to_a_layer_and_no_text_leaves_a_window() -> None:
+    # transformers 5.8 to 5.15 read no config with the base of a kind that no layer has.
+    config = modernbert_config(BertPreConfig(architecture="modern", **SIZES))
+    assert (
+        set(config.layer_types) == set(config.rope_parameters) and len(config.layer_types) == config.num_hidden_layers
+    )
+    assert 2**32 > config.local_attention > 1000 * config.max_position_embeddings
+    assert modernbert_config(config_from_stock(config)).to_diff_dict() == config.to_diff_dict()
+    single = modernbert_config(BertPreConfig(architecture="modern", **SIZES | {"num_hidden_layers": 1}))
+    assert single.layer_types == ["full_attention"]
+
+
+def test_a_folder_of_an_earlier_bertpre_is_read() -> None:
+    ours = BertPreConfig(architecture="modern", **SIZES)
+    config = modernbert_config(ours)
+    config.layer_types, config.local_attention = ["full_attention"] * config.num_hidden_layers, 128
+    assert config_from_stock(config).to_diff_dict() == ours.to_diff_dict()
+
+
+def test_layers_with_two_rotary_bases_are_refused() -> None:
+    config = modernbert_config(BertPreConfig(architecture="modern", **SIZES))
+    config.rope_parameters["sliding_attention"]["rope_theta"] *= 2
+    with pytest.raises(ValueError, match="differ in their rotary bases"):
+        config_from_stock(config)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -120,3 +146,10 @@ def test_wrong_model_is_refused_with_a_remedy() -> None:
     modern = BertPreConfig(architecture="modern", **SIZES)
     with pytest.raises(ValueError, match="BertPreModel has no counterpart"):
         to_stock_modernbert(BertPreModel(modern))
+
+
+def test_a_regression_tells_cross_encoders_that_its_score_is_a_number() -> None:
+    kinds = {"num_labels": 1, "problem_type": "regression"}, {"num_labels": 2}
+    number, classes = (modernbert_config(BertPreConfig(architecture="modern", **SIZES | kind)) for kind in kinds)
+    assert number.to_dict()["sentence_transformers"] == {"activation_fn": "torch.nn.modules.linear.Identity"}
+    assert "sentence_transformers" not in classes.to_dict()

@@ -123,10 +123,13 @@ def test_the_cards_code_reads_both_ends_of_a_long_text_as_in_training(count: int
     names: dict[str, Any] = {"classify": SimpleNamespace()}
     names["classify"].tokenizer = MagicMock(return_value={"input_ids": list(range(count))})
     names["classify"].tokenizer.cls_token_id, names["classify"].tokenizer.sep_token_id = 101, 102
-    names["classify"].model = lambda ids: read.append(ids[0].tolist()) or SimpleNamespace(logits=[0])
+    names["classify"].model = model = MagicMock(device="cpu")
+    model.side_effect = lambda ids: read.append(ids[0].tolist()) or SimpleNamespace(logits=[0])
     exec(code, names)  # noqa: S102
     names["read"]("a text")
     assert read == [[101, *cut(np.arange(count), 10, "head_tail").tolist(), 102]]
+    model.device, model.side_effect = "meta", lambda ids: SimpleNamespace(logits=[ids.device.type])  # as on a GPU
+    assert names["read"]("a text") == "meta"
 
 
 def test_the_side_that_a_classifier_learned_least_from_is_named() -> None:
