@@ -544,7 +544,7 @@ class Recipe(Section):
             raise ValueError(
                 f"finetune.test_fraction: sets {tuned.test_fraction:.0%} of the labelled texts aside for testing, and "
                 f"{other} names a test set too; to test on that one, fine-tune with finetune.test_fraction=0, else "
-                f"leave {other} out (`bertpre predict` reads any file)"
+                f"set {other}=null (`bertpre predict` reads any file)"
             )
         if self.corpus is None and (tuned is None or tuned.uses_recipe_model):
             raise ValueError("corpus: is missing; give corpus.path, or name an existing model in finetune.init")

@@ -206,7 +206,7 @@ def test_a_second_test_set_is_refused(other: str, tmp_path: Path) -> None:
     text = MINIMAL + "finetune: {path: labels.csv, test_fraction: 0.1}\n"
     message = mistake(tmp_path, text, f"evaluate.{other}=test")
     assert f"10% of the labelled texts aside for testing, and evaluate.{other} names a test set too" in message
-    assert f"fine-tune with finetune.test_fraction=0, else leave evaluate.{other} out" in message
+    assert f"fine-tune with finetune.test_fraction=0, else set evaluate.{other}=null" in message
 
 
 def test_only_bert_can_begin_by_attending_to_neighbours(tmp_path: Path) -> None:
