@@ -9,7 +9,7 @@ try:
     from huggingface_hub.dataclasses import strict
     from transformers import PreTrainedConfig
 
-    if not is_dataclass(PreTrainedConfig):  # before transformers 5.4
+    if not is_dataclass(PreTrainedConfig):  # as in transformers 5.0
         raise ImportError
 except ImportError:  # a copy of this file in a model's folder
     raise ImportError("the code of this model needs transformers 5.17 or later: pip install -U transformers") from None
