@@ -3,7 +3,8 @@
 #
 #   benchmarks/gpu.sh [PART ...] [--smoke]        (default: all parts, in this order: what matters most comes first)
 #
-#   checks    training is right: loss, compiling, resuming, NaN, checkpoints, export, padding (gpu_checks.py)
+#   checks    training is right: loss, compiling, resuming, NaN, checkpoints, export, padding,
+#             fine-tuning and reading (gpu_checks.py)
 #   recipe    imdb-small-gpu, four minutes of pretraining (gpu_recipe.py)
 #   stock     BERT-base at 128 and 512 against stock BERT and ModernBERT, on text without pairs (against_stock.py)
 #   loop      the loop against the bare step (loop.py)

@@ -97,9 +97,8 @@ BERT_FIELDS = (
     "classifier_dropout",
 )
 MODERNBERT_FIELDS = ("classifier_pooling", "cls_token_id", "sep_token_id")
-AS_A_NUMBER = {
-    "activation_fn": "torch.nn.modules.linear.Identity"
-}  # of a regression; CrossEncoder takes a sigmoid else
+# For a regression: sentence-transformers' CrossEncoder otherwise takes the sigmoid of a single logit.
+AS_A_NUMBER = {"activation_fn": "torch.nn.modules.linear.Identity"}
 UNLIMITED_WINDOW = 2**30  # tokens; kernels keep it, and half of it, in 32 bits
 REST = "bertpre"  # the key in a stock config under which the other fields are kept; it also marks bertpre's own models
 
