@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -16,21 +16,31 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from bertpre.finetuning.inference import Classifier
+    from bertpre.training.trainer import Trainer
 
 
-def run(recipe: str | os.PathLike[str] | Recipe, overrides: Overrides | None = None, /, **keys: Any) -> "Run":
+def run(
+    recipe: str | os.PathLike[str] | Recipe,
+    overrides: Overrides | None = None,
+    /,
+    *,
+    after_step: "Callable[[Trainer], None] | None" = None,
+    **keys: Any,
+) -> "Run":
     """Run every unfinished stage of a recipe, as `bertpre run` does, and open the run.
 
     Arguments as of `load_recipe`: `run("quickstart", output_dir="runs/first", training={"max_steps": 100})`.
+    `after_step` is called with the trainer after each step of pretraining.
     Raises UserError for a mistake in the recipe or its data, and KeyboardInterrupt after an interrupted training, which
     is saved: the same call resumes it.
     """
     checked = load_recipe(recipe, overrides, **keys)  # before torch is imported: a mistake shows at once
     from bertpre.commands.run import run as run_stages
+    from bertpre.data.corpus import datasets_settings_kept
     from bertpre.runtime import callers_settings_kept
 
-    with callers_settings_kept(), raising_keyboard_interrupt():
-        return Run(run_stages(checked))
+    with callers_settings_kept(), datasets_settings_kept(), raising_keyboard_interrupt():
+        return Run(run_stages(checked, after_step))
 
 
 @contextmanager

@@ -67,8 +67,9 @@ def refuse_unknown(argument: str, value: object, choices: Sequence[str]) -> None
 def refuse_table(argument: str, value: object) -> None:
     """Raise UserError for a dictionary or data frame where texts are wanted: it would give the names of its columns."""
     if isinstance(value, Mapping) or hasattr(value, "columns"):
+        split = "['train']" * (type(value).__name__ == "DatasetDict")
         raise UserError(
-            f"{argument}: is a {type(value).__name__}, not texts; give one of its columns, {argument}['text']"
+            f"{argument}: is a {type(value).__name__}, not texts; give one of its columns, {argument}{split}['text']"
         )
 
 

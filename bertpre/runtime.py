@@ -41,7 +41,7 @@ def callers_settings_kept() -> Iterator[None]:
 
     These are the state of the caller's Accelerator, torch's random numbers, deterministic algorithms, compiler and
     number of threads, cuDNN's attention, and how much transformers says. What `keep_freed_memory`, `prepare_compiler`
-    and the readers of data sets and of the Hub set stays.
+    and the readers of the Hub set stays; `datasets_settings_kept` is for those of data sets.
     """
     from transformers.utils import logging
 
@@ -58,8 +58,7 @@ def callers_settings_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(random_state)
-        if torch.get_num_threads() != threads:  # `limit_threads`
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)  # also that of new Python threads, which `compute_alone` changes
         torch.cuda.set_rng_state_all(of_gpus)
         while GIVEN_UP:
             GIVEN_UP.pop().__exit__(None, None, None)

@@ -18,10 +18,14 @@ from bertpre.finetuning.task import build_task
 from bertpre.recipe import Recipe, load_recipe
 from bertpre.reporting.report import closing_lines, next_lines, write_report
 from bertpre.run_directory import claim, is_finished, is_prepared, read_manifest, read_results, refuse_unknown_starts
+from bertpre.training.trainer import Trainer
 
 
-def run(recipe: Recipe) -> Path:
-    """Run every unfinished stage, write the report and push to `hub.repo_id`; returns the run directory."""
+def run(recipe: Recipe, after_step: Callable[[Trainer], None] | None = None) -> Path:
+    """Run every unfinished stage, write the report and push to `hub.repo_id`; returns the run directory.
+
+    `after_step` is called with the trainer after each step of pretraining.
+    """
     folder, labelled = claim(recipe), Labelled(recipe)
     if recipe.finetune is not None and not is_finished(folder, "finetune"):
         refuse_unknown_starts(recipe)
@@ -36,7 +40,7 @@ def run(recipe: Recipe) -> Path:
         )
     stages: dict[str, Callable[[Recipe], object]] = {}
     if has_own_model:
-        stages |= {"prepare": prepare, "pretrain": pretrain}
+        stages |= {"prepare": prepare, "pretrain": partial(pretrain, after_step=after_step)}
     if recipe.finetune is not None:
         stages |= {"finetune": partial(finetune, labelled=labelled), "evaluate": partial(evaluate, labelled=labelled)}
     for name, stage in stages.items():

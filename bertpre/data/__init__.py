@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertpre.data.datasets import SegmentPairDataset, SegmentPairIterableDataset
     from bertpre.data.masking import DataCollatorForPretraining
+    from bertpre.data.raw_text import for_raw_texts
     from bertpre.data.sampler import Example
     from bertpre.data.texts import read_texts
     from bertpre.data.token_store import TokenStore
@@ -20,14 +21,15 @@ __all__ = [
     "SegmentPairDataset",
     "SegmentPairIterableDataset",
     "TokenStore",
+    "for_raw_texts",
     "learn_tokenizer",
     "load_tokenizer",
     "read_texts",
 ]
 MODULES = {
     "DataCollatorForPretraining": "masking", "Example": "sampler", "SegmentPairDataset": "datasets",
-    "SegmentPairIterableDataset": "datasets", "TokenStore": "token_store", "learn_tokenizer": "tokenizer",
-    "load_tokenizer": "tokenizer", "read_texts": "texts",
+    "SegmentPairIterableDataset": "datasets", "TokenStore": "token_store", "for_raw_texts": "raw_text",
+    "learn_tokenizer": "tokenizer", "load_tokenizer": "tokenizer", "read_texts": "texts",
 }  # fmt: skip
 
 

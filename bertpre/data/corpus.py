@@ -2,7 +2,9 @@
 
 import logging
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -275,6 +277,21 @@ def load(
         except UserError as error:
             raise UserError(f"{error}; {LOCAL_COPY.format(place=path_key(key))}") from None
     return load_dataset(path, name, split=split, streaming=streaming)
+
+
+@contextmanager
+def datasets_settings_kept() -> Iterator[None]:
+    """Put back at the end how much the library `datasets` says, which `load` sets for the whole process."""
+    given = sys.modules.get("datasets")
+    verbosity = given.logging.get_verbosity() if given else logging.WARNING  # as it has after its import
+    has_bars = given is None or given.is_progress_bar_enabled()
+    try:
+        yield
+    finally:
+        if used := sys.modules.get("datasets"):
+            used.logging.set_verbosity(verbosity)
+            if has_bars:
+                used.enable_progress_bars()
 
 
 def is_cached(dataset: str) -> bool:

@@ -198,6 +198,8 @@ class DataCollatorForPretraining:
     (seed, epoch, pair): they change with the dataset's `set_epoch`, and not with workers, processes or batch sizes.
     """
 
+    __slots__ = ("collator", "kind")  # `collate.masked_lm_prob = 0.4` would do nothing
+
     def __init__(
         self,
         tokenizer: "PreTrainedTokenizerBase",
@@ -216,7 +218,7 @@ class DataCollatorForPretraining:
         if not hasattr(tokenizer, "get_vocab"):
             raise UserError(f"tokenizer: is {tokenizer!r:.60}, not a tokenizer; give store.tokenizer")
         if not 0 < masked_lm_prob < 1:
-            raise UserError(f"masked_lm_prob: {masked_lm_prob} is not a fraction between 0 and 1")
+            raise UserError(f"masked_lm_prob: {masked_lm_prob} is not above 0 and below 1")
         if len(mask_split) != 3 or not min(mask_split) >= 0 or not abs(sum(mask_split) - 1) <= 1e-6:  # NaN, too
             raise UserError(f"mask_split: {mask_split} are not three fractions that add up to 1")
         refuse_other_tokens(tokenizer, "tokenizer: it")
@@ -230,8 +232,9 @@ class DataCollatorForPretraining:
         input_ids, attention_mask, token_type_ids, labels: (B, S), int64; `labels` are -100 where nothing is predicted.
         next_sentence_label: (B,), 1 for a random or swapped segment, 0 for a true one, -100 for a pair without a label;
         with the kind `none` there is no such entry. If no pair of the batch had a label, each has its true one: the
-        mean over no label would be NaN. Raises UserError for an empty batch, an example longer than max_length, and
-        examples of the kind `none` where there should be pairs, as far as they show it, or pairs for the kind `none`.
+        mean over no label would be NaN. Raises UserError for an empty batch, a malformed example, one longer than
+        max_length, and examples of the kind `none` where there should be pairs, as far as they show it, or pairs for
+        the kind `none`.
         """
         if not examples:
             raise UserError("examples: there are none in the batch")
@@ -240,6 +243,7 @@ class DataCollatorForPretraining:
                 f"examples: one is a {type(others[0]).__name__}; give those of a SegmentPairDataset, or wrap token ids "
                 "without special tokens: Example(ids, [], -100, key=(epoch, number))"
             )
+        self.refuse_malformed(examples)
         longest = max(len(example.a) + len(example.b) + 2 + bool(len(example.b)) for example in examples)
         if longest > self.collator.max_length:
             raise UserError(
@@ -262,6 +266,26 @@ class DataCollatorForPretraining:
             true = [int(self.kind == "nsp" and not example.is_next) for example in examples]
             batch["next_sentence_label"] = torch.tensor(true)
         return batch
+
+    def refuse_malformed(self, examples: Sequence[Example]) -> None:
+        """Raise UserError for examples that no dataset makes, but a caller may have made."""
+        ends, size = tuple(map(self.collator.special_ids.get, ("[CLS]", "[SEP]"))), len(self.collator.is_special)
+        segments = [np.asarray(segment) for example in examples for segment in (example.a, example.b)]
+        if others := [ids for ids in segments if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size)]:
+            raise UserError(f"examples: {others[0]!r:.60} are no token ids; give tokenizer(text)['input_ids']")
+        together = np.concatenate([ids for ids in segments if ids.size] or [np.zeros(1, dtype=np.int64)])
+        if not 0 <= together.min() <= together.max() < size:
+            raise UserError(f"examples: token ids are outside of the {size:,}; give the tokenizer that made them")
+        if any(ids.size and (ids[0], ids[-1]) == ends for ids in segments):
+            raise UserError(
+                "examples: one begins with [CLS] and ends with [SEP], which the collator adds; leave them out: "
+                "tokenizer(text, add_special_tokens=False)"
+            )
+        for example in examples:
+            if example.is_random_next not in (0, 1, IGNORE_INDEX):
+                raise UserError(f"examples: is_random_next is {example.is_random_next!r:.60}; give 0, 1 or -100")
+            if not isinstance(example.key, tuple) or len(example.key) != 2:
+                raise UserError(f"examples: a key is {example.key!r:.60}; give two numbers, (epoch, number)")
 
 
 def words_that_fit(length: np.ndarray, end: np.ndarray, wanted: np.ndarray) -> np.ndarray:

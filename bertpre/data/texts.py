@@ -4,10 +4,10 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal
 
-from bertpre.data.corpus import TextSource, read_documents
+from bertpre.data.corpus import TextSource, datasets_settings_kept, read_documents
 from bertpre.errors import UserError, refuse_outside, refuse_table, refuse_unknown, strings_in
 
 
@@ -37,7 +37,10 @@ def read_texts(
     if isinstance(source, str | os.PathLike):
         options: dict[str, Any] = {"text_column": text_column, "text_unit": text_unit, "limit": limit}
         place = os.path.expanduser(source)
-        yield from read_documents(place, name, split, key="source", streaming=streaming, **options)
+        documents = read_documents(place, name, split, key="source", streaming=streaming, **options)
+        with datasets_settings_kept():  # what follows the first document is said by the error raised, and logged
+            first = list(islice(documents, 1))
+        yield from chain(first, documents)
         return
     if (name, split, text_unit, streaming) != (None, "train", "line", False):
         raise UserError("source: an iterable is read as it is; leave out name, split, text_unit and streaming")

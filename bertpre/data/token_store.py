@@ -72,7 +72,7 @@ class TokenStore:
         refuse_outside("vocab_size", vocab_size, 64)
         refuse_outside("min_characters", min_characters, 1)
         if not 0 < validation_fraction < 0.5:
-            raise UserError(f"validation_fraction: {validation_fraction} is not between 0 and 0.5")
+            raise UserError(f"validation_fraction: {validation_fraction} is not above 0 and below 0.5")
         refuse_outside("seed", seed, 0, LARGEST_SEED)
         refuse_outside("workers", workers, 1)
         if (folder / "data").exists():

@@ -150,6 +150,10 @@ def build_finetuning_trainer(
     epochs = max(settings.epochs, -(-(settings.min_steps or 0) // data.steps_per_epoch))
     flops = 6 * sum(weight.numel() for weight in model.parameters()) * int(data.lengths.sum()) * epochs
     steps = epochs * data.steps_per_epoch
+    if epochs > settings.epochs:
+        console.say(
+            f"finetune: {epochs} epochs instead of {settings.epochs}, as finetune.min_steps={settings.min_steps}"
+        )
     is_short = training.compile == "auto" and not is_worth_compiling(flops, device)
     is_own = isinstance(model.model, BertPrePreTrainedModel)
     data.accelerator.ddp_handler = SHARED_GRADIENTS if is_own else SHARED_OR_UNUSED

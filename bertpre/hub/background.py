@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,11 +105,14 @@ class BackgroundPush:
             status = self.process.wait()
         self.process = None
         shutil.rmtree(self.model, ignore_errors=True)
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it was stopped"]
+        lines = []
+        with suppress(OSError):  # somebody may have deleted it
+            lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last_line = lines[-1] if lines else "it was stopped"
         if status:
-            console.show(f"push: failed; the training is not affected: {lines[-1]} (more in {self.log})")
+            console.show(f"push: failed; the training is not affected: {last_line} (more in {self.log})")
         else:
-            console.say(lines[-1])
+            console.say(last_line)
 
 
 def main(model: str, run_dir: str, step: str, parent: str) -> None:

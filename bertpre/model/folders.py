@@ -154,8 +154,8 @@ def load_model(
 
     Without `auto_class` it has the class that was saved; `config` may replace the stored one of `read_config`. Raises
     OSError where there is no model, ValueError where transformers does not know it or some of its weights are missing;
-    with `new_head` the encoder's weights suffice, without a pooler, and so they do for the encoder alone of a stock
-    ModernBERT, which then has none. Raises UserError if `auto_class` is not a name.
+    with `new_head` the encoder's weights suffice, without a pooler. An encoder alone of bertpre's class has no pooler
+    where its files have none. Raises UserError if `auto_class` is not a name.
     """
     if not isinstance(auto_class, str | None):
         raise UserError(f"auto_class: is {auto_class!r}; give a name, such as 'AutoModelForMaskedLM'")
@@ -180,12 +180,12 @@ def load_model(
     if is_converted:  # peft would read the configuration again from there, with the class of this one
         model.name_or_path = model.config.name_or_path = ""
     missing = sorted([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
+    if is_ours and model is model.base_model and "pooler.dense.weight" in missing:
+        missing, model.pooler = [name for name in missing if not name.startswith("pooler.")], None
     if new_head:
         encoder = "" if model is model.base_model else f"{model.base_model_prefix}."
         draw_last_layer(model, encoder, unless=missing)
         missing = [name for name in missing if name.startswith(encoder) and "pooler." not in name]
-    if is_converted and renaming and model is model.base_model and model.pooler is not None:
-        missing, model.pooler = [name for name in missing if not name.startswith("pooler.")], None
     if missing:
         raise ValueError(f"its files lack {len(missing)} of the model's weights, {missing[0]} among them")
     return model.eval()

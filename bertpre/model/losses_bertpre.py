@@ -97,13 +97,18 @@ def turn_into_gradient(scores: Tensor, labels: Tensor, weights: Tensor, gradient
     return -(logarithm * weights).sum(), (is_right * (weights > 0)).sum()
 
 
-def refuse_second_derivative() -> None:
-    """Raise RuntimeError in a backward pass that is to be differentiated; once_differentiable gives wrong numbers."""
+def kept_gradients(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor, ...]:
+    """The gradients that a forward pass has left for the backward pass.
+
+    Raises RuntimeError where they are to be differentiated again: once_differentiable would give wrong numbers.
+    """
     if torch.is_grad_enabled():  # create_graph=True
         raise RuntimeError(
             "on a CPU this loss has no second derivative; call the model without labels, and "
             "torch.nn.functional.cross_entropy with its logits"
         )
+    gradients: tuple[Tensor, ...] = ctx.saved_tensors
+    return gradients if grad_output == 1 else tuple(gradient * grad_output for gradient in gradients)
 
 
 class CachedCrossEntropy(torch.autograd.Function):
@@ -122,11 +127,9 @@ class CachedCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient that the forward pass has left; raises RuntimeError where it is to be differentiated again."""
-        refuse_second_derivative()
-        (gradient,) = ctx.saved_tensors
-        return gradient if grad_output == 1 else gradient * grad_output, None, None
+    def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient of the logits; raises RuntimeError as `kept_gradients` does."""
+        return *kept_gradients(ctx, grad_output), None, None
 
 
 def vocabulary_loss(
@@ -170,12 +173,8 @@ class DecodedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients that the forward pass has left; raises RuntimeError as `CachedCrossEntropy` does."""
-        refuse_second_derivative()
-        gradients = ctx.saved_tensors
-        if grad_output != 1:
-            gradients = tuple(gradient * grad_output for gradient in gradients)
-        return *gradients, None, None
+        """The gradients of states, weight and bias; raises RuntimeError as `kept_gradients` does."""
+        return *kept_gradients(ctx, grad_output), None, None
 
 
 def classification_loss(config: BertPreConfig, logits: Tensor, labels: Tensor, num_items: Count) -> Tensor:

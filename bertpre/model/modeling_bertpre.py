@@ -82,7 +82,9 @@ class BertPrePreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
-    _no_split_modules = ["BertEmbeddings", "BertLayer", "ModernEmbeddings", "ModernLayer"]
+    _no_split_modules: list[str] | None = (
+        None  # the encoder names its own layers: FSDP refuses names of layers that a model lacks
+    )
     _can_record_outputs = {
         "hidden_states": [BertLayer, ModernLayer],
         "attentions": [BertSelfAttention, ModernAttention],
@@ -101,6 +103,14 @@ class BertPrePreTrainedModel(PreTrainedModel):
             os.makedirs(save_directory, exist_ok=True)
             custom_object_save(BertPreModel, save_directory)
         super().save_pretrained(save_directory, **options)
+
+    def _get_files_timestamps(self, working_dir: str | os.PathLike[str]) -> dict[str, float]:
+        """The files that `save_pretrained(push_to_hub=True)` found there, without the code, which it has just copied.
+
+        What is among them and did not change since is not uploaded.
+        """
+        found = super()._get_files_timestamps(working_dir)
+        return {name: time for name, time in found.items() if not name.endswith(".py")}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -141,6 +151,8 @@ class BertPreModel(BertPrePreTrainedModel):
         self.embeddings = ModernEmbeddings(config) if modern else BertEmbeddings(config)
         self.encoder = ModernEncoder(config) if modern else BertEncoder(config)
         self.pooler = Pooler(config) if add_pooling_layer else None
+        # Not the embeddings: `forward` calls the table of words by itself, past what FSDP would attach to them.
+        self._no_split_modules = ["ModernLayer" if modern else "BertLayer"]
         self.post_init()
 
     @merge_with_config_defaults

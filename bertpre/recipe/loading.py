@@ -21,6 +21,7 @@ from bertpre.recipe.yaml_core import read_yaml_text, write_yaml
 MOST_VALUES, MOST_LEVELS = 100_000, 50  # of a recipe
 NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)  # what PyYAML raises, also for `!!int abc`
 
+LONGEST_SHOWN = 300  # characters of a value in a message
 TRACES = ("results.json", "manifest.json", "metrics.jsonl", "data.partial", "data/manifest.json")  # what stages leave
 PLAIN = {
     "Value error, ": "",
@@ -227,7 +228,7 @@ def explain(error: ValidationError) -> Iterator[str]:
         if mistake["type"] == "extra_forbidden":
             yield f"unknown key {key!r}; {nearest_to(key, known)}"
         elif mistake["type"] == "model_type":
-            given = repr(mistake["input"])
+            given = shortened(repr(mistake["input"]))
             yield f"{key}: is a section, not a single value; set its keys: {key}.KEY=VALUE (given: {given})"
         elif mistake["type"] == "missing" and re.search(r"\.\d+$", key):
             yield f"{key.rpartition('.')[0]}: has too few entries; give the whole list"
@@ -238,14 +239,21 @@ def explain(error: ValidationError) -> Iterator[str]:
             yield section + str(mistake["ctx"]["error"])
         else:
             value = mistake["input"]
-            shown = "null" if value is None else repr(value)
+            shown = "null" if value is None else shortened(repr(value))
             given = "" if isinstance(value, dict) else f" (given: {shown})"
             is_bare = isinstance(value, bool | int | float) and any("string" in each["type"] for each in mistakes)
             words = dict.fromkeys(in_plain_words(each["msg"]) for each in mistakes)
             problem = " or ".join(words).replace(" or must be ", " or ")
             is_list = isinstance(value, str) and mistake["type"] in ("list_type", "tuple_type")
             advice = "; put it in quotes" if is_bare else f"; write {key}='[{value}]'" if is_list else ""
+            if key.endswith(".path") and not isinstance(value, dict | str | bool | int | float | None):
+                advice = "; write the texts to a file, and give its name"  # a table or a list, from Python
             yield f"{key}: {problem}{given}{advice}"
+
+
+def shortened(text: str) -> str:
+    """The text, or its start: a whole table may have been given in place of a value."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def key_of(mistake: Mapping[str, Any]) -> str:

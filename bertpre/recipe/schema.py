@@ -383,7 +383,7 @@ class Finetune(Section):
     epochs: Count = 3
     """Number of passes over the training examples."""
     min_steps: Count | None = None
-    """Minimum number of optimizer steps; few examples get more epochs."""
+    """Minimum number of optimizer steps; few examples get more epochs. null: as many as `epochs` makes."""
     batch_size: Count = 32
     """Examples per optimizer step, over all processes."""
     micro_batch_size: MicroBatchSize = "auto"

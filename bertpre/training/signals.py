@@ -27,7 +27,7 @@ class StopRequest:
         if self.active:
             handlers: dict[int, signal._HANDLER] = {signal.SIGTERM: self.note, signal.SIGINT: self.note}
             if hasattr(signal, "SIGCONT"):  # Windows has none
-                handlers[signal.SIGCONT] = self.note_pause
+                handlers[signal.SIGCONT] = lambda *_: self.after_pause()
             self.previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
@@ -41,10 +41,6 @@ class StopRequest:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.received = self.received or number
-
-    def note_pause(self, _: int, __: FrameType | None) -> None:
-        """Handle SIGCONT."""
-        self.after_pause()
 
 
 def signal_name(number: int) -> str:

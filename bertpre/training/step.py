@@ -54,7 +54,7 @@ class TrainingStep:
         self.is_compiled, self.must_compile = arithmetic.compile, arithmetic.must_compile
         if self.is_compiled:
             prepare_compiler()
-            for part in parts_to_compile(self.working.model):
+            for part in parts_to_compile(self.working.model, accelerator.num_processes):
                 part.compile(dynamic=arithmetic.dynamic_shapes)
         self.wrapped = model if self.is_sharded else accelerator.prepare_model(self.working.model)
         loss_scale = LossScale(arithmetic.dtype == torch.float16)
@@ -183,16 +183,18 @@ def lacks_memory(error: RuntimeError) -> bool:
     return any(sign in str(error) for sign in signs)
 
 
-def parts_to_compile(model: nn.Module) -> list[nn.Module]:
+def parts_to_compile(model: nn.Module, processes: int = 1) -> list[nn.Module]:
     """The modules that are compiled, each on its own: the layers, or the whole model.
 
     The layers share their programs. A CPU compiles these in 0.62 of the time; a step takes 0.87 to 1.03 of the time
     (benchmarks/startup.py), with lengths that change 0.54 to 0.92 (benchmarks/finetune_step.py). What lies around them
     stays uncompiled. On GPUs this has not been measured. Sharded weights are gathered before each layer, so no program
-    could span two of them.
+    could span two of them. Several processes exchange a layer's gradients during the backward pass of the layers before
+    it; of one program they would get all gradients at its end. (DDP splits a program, but not one that was compiled
+    without it, as in `dry_run`.)
     """
     layers, on_cpu = layers_of(model), next(model.parameters()).device.type == "cpu"
-    return layers if layers and (on_cpu or is_sharded(model)) else [model]
+    return layers if layers and (on_cpu or is_sharded(model) or processes > 1) else [model]
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:

@@ -82,6 +82,18 @@ def test_stock_folder_and_card_arrive_and_the_cards_code_runs(
     assert "order of the logits: `negative`, `positive`." in files["README.md"].decode()
 
 
+def test_save_pretrained_uploads_the_code_with_the_weights(hub: HubServer, tmp_path: Path) -> None:
+    code = """
+from bertpre.model import BertPreConfig, BertPreForMaskedLM
+sizes = dict(vocab_size=40, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+BertPreForMaskedLM(BertPreConfig(**sizes)).save_pretrained("own", push_to_hub=True, repo_id="someone/own")
+"""
+    in_own_process(code, hub, tmp_path)
+    files = hub.model("someone/own").files()
+    needed = {f"{each.split('.')[0]}.py" for each in json.loads(files["config.json"])["auto_map"].values()}
+    assert needed | {"layers_bertpre.py", "losses_bertpre.py", "model.safetensors"} <= files.keys()
+
+
 def test_results_are_pushed_without_texts_and_paths() -> None:
     per_class = {"init": {"f1": 0.5}, "mistakes": {"f1": 0.7}}  # names of classes
     evaluated = {"accuracy": 0.9, "mistakes": [{"text": "secret"}], "per_class": per_class}
@@ -385,6 +397,13 @@ def test_a_push_that_takes_too_long_at_the_end_is_reported(tmp_path: Path, capsy
     push.end(0.05)
     assert process.returncode == -signal.SIGKILL and push.process is None
     assert "push: failed; the training is not affected: it was stopped" in capsys.readouterr().out
+
+
+def test_a_push_whose_log_is_gone_does_not_end_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    push = BackgroundPush(tmp_path, tokenizer=None, every=10)  # type: ignore[arg-type]
+    push.process = subprocess.Popen([sys.executable, "-c", ""])
+    push.end()
+    assert push.process is None and "it was stopped" in capsys.readouterr().out
 
 
 # ---- from training ---------------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 import bertpre
 import bertpre.data
 import bertpre.model
+from bertpre.training.trainer import Trainer
 from tests.helpers import LIMIT, copy_run
 
 DOCS = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
@@ -23,7 +25,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
 
 def test_the_three_paths_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    only_data, only_model, _ = BLOCKS
+    only_data, only_model, *_ = BLOCKS
     assert all(len(block.strip().splitlines()) < 15 for block in BLOCKS)
     seen: dict[str, Any] = {}
     exec(only_data.replace("limit=300", "limit=60").replace("range(2)", "range(1)"), seen)
@@ -34,6 +36,9 @@ def test_the_three_paths_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.Mon
     exec(only_model.replace("max_steps=20", "max_steps=2"), {})
     model = bertpre.model.BertPreForMaskedLM.from_pretrained(tmp_path / "my-model")
     assert model.config.architecture == "modern"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "my-model")
+    assert tokenizer("<b>good</b>")["input_ids"] == tokenizer("good")["input_ids"]
+    AutoTokenizer.from_pretrained(tmp_path / "trainer" / "checkpoint-2")
 
 
 def test_a_whole_run_as_in_the_docs(
@@ -196,7 +201,7 @@ accelerator.wait_for_everyone()
 
 
 def test_an_interrupted_run_interrupts_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(_recipe: object) -> None:
+    def stopped(_recipe: object, _after_step: object) -> None:
         raise SystemExit(status)
 
     monkeypatch.setattr("bertpre.commands.run.run", stopped)
@@ -206,6 +211,24 @@ def test_an_interrupted_run_interrupts_python(tmp_path: Path, monkeypatch: pytes
     status = 143
     with pytest.raises(SystemExit, match="143"):
         bertpre.run("quickstart", output_dir=str(tmp_path))
+
+
+def test_the_early_stop_of_the_docs(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = bertpre.load_recipe(tiny_run.parent / "tiny.yaml", finetune=None)
+    code = BLOCKS[3].replace('"quickstart"', "recipe").replace("< 4:", "< 6.24:")
+    exec(code, {"recipe": recipe})
+    (run,) = map(bertpre.open_run, Path("runs").iterdir())
+    assert run.results["pretrain"]["steps"] == 5  # of ten; every fifth is followed by a validation
+
+
+def test_a_callers_function_ends_pretraining_early(tiny_run: Path, tmp_path: Path) -> None:
+    def stop(trainer: Trainer) -> None:
+        if trainer.progress.step == 3:
+            trainer.should_stop = lambda: True
+
+    run = bertpre.run(tiny_run / "recipe.yaml", output_dir=str(tmp_path / "run"), finetune=None, after_step=stop)
+    assert run.results["pretrain"]["steps"] == 3 and run.part("model").is_dir()
 
 
 def test_a_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -478,7 +478,7 @@ def test_a_validation_file_is_used_and_all_examples_train(
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["finetune"]
     assert (figures["examples"], figures["validation"]["examples"]) == (60, 24)
     assert figures["epochs"] == 3  # 8 steps each
-    capsys.readouterr()
+    assert "finetune: 3 epochs instead of 1, as finetune.min_steps=20" in capsys.readouterr().out
     folder = Path(data[1]).parent
     elsewhere = f"{folder}/../{folder.name}/test.jsonl"  # the same place, written otherwise
     optimistic = (f"output_dir={tmp_path / 'optimistic'}", f"evaluate.path={elsewhere}")

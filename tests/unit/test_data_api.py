@@ -1,5 +1,6 @@
 """bertpre.data by itself: texts, stores, datasets of pairs and the collator, in a DataLoader and in Trainer."""
 
+import logging
 import pickle
 import random
 import re
@@ -10,6 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -143,7 +145,7 @@ def test_a_store_with_a_tokenizer_that_exists_and_without_held_out_texts(texts: 
         ({"texts": []}, "texts: the iterable contains no text"),
         ({"vocab_size": 64}, "^vocab_size: a vocabulary of 64 is too small"),
         ({"tokenizer": "/nowhere"}, "^tokenizer: no tokenizer in '/nowhere'"),
-        ({"validation_fraction": 0}, "^validation_fraction: 0 is not between 0 and 0.5"),
+        ({"validation_fraction": 0}, "^validation_fraction: 0 is not above 0 and below 0.5"),
         ({"validation_fraction": 1e-9}, "^validation_fraction: .* leaves fewer than two documents"),
     ],
 )
@@ -399,6 +401,10 @@ def test_mistakes_name_the_argument(store: TokenStore) -> None:
         (lambda: learn_tokenizer([" \n"]), "texts: there is no text to learn a vocabulary from"),
         (lambda: learn_tokenizer([None, "a"]), "texts: item 0 is NoneType, not a string"),  # type: ignore[list-item]
         (lambda: learn_tokenizer(frame), "texts: is a DataFrame, not texts; give one of its columns"),
+        (
+            lambda: learn_tokenizer(datasets.DatasetDict({"train": datasets.Dataset.from_pandas(frame)})),
+            re.escape("give one of its columns, texts['train']['text']"),
+        ),
         (lambda: list(read_texts(frame)), "source: is a DataFrame, not texts; give one of its columns"),
         (lambda: list(read_texts(["a"], limit=0)), "limit: 0 is not at least 1"),
     ):
@@ -598,6 +604,42 @@ def test_a_store_is_built_by_one_process_at_a_time(texts: list[str], tmp_path: P
     with locked(tmp_path), pytest.raises(bertpre.UserError, match="folder: another process works in"):
         TokenStore.build(tmp_path, texts, tokenizer=learn_tokenizer(texts, vocab_size=256))
     assert not (tmp_path / "tokenizer").exists()  # the other process may have written one
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"a": [53.9, 63.2]}, "are no token ids; give tokenizer"),
+        ({"a": "the baker"}, "are no token ids; give tokenizer"),
+        ({"b": [99_999]}, "token ids are outside of the [0-9,]+; give"),
+        ({"a": [2, 7, 3]}, r"one begins with \[CLS\] and ends with \[SEP\]"),
+        ({"is_random_next": 5}, "is_random_next is 5; give 0, 1 or -100"),
+        ({"key": 3}, r"a key is 3; give two numbers, \(epoch, number\)"),
+    ],
+)
+def test_malformed_examples_are_refused(
+    change: dict[str, Any], message: str, store: TokenStore, collate: DataCollatorForPretraining
+) -> None:
+    assert store.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]) == [2, 3]
+    example = Example(**({"a": [7, 8], "b": [9], "is_random_next": 0, "key": (0, 1)} | change))
+    with pytest.raises(UserError, match=message):
+        collate([example])
+
+
+def test_the_collator_has_no_settings_that_do_nothing(collate: DataCollatorForPretraining) -> None:
+    with pytest.raises(AttributeError):
+        collate.masked_lm_prob = 0.4  # type: ignore[attr-defined]
+
+
+def test_reading_leaves_the_settings_of_datasets_alone(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    datasets.logging.set_verbosity_info()
+    datasets.enable_progress_bars()
+    try:
+        assert list(read_texts(tmp_path / "texts.jsonl")) == ["one", "two"]
+        assert (datasets.logging.get_verbosity(), datasets.is_progress_bar_enabled()) == (logging.INFO, True)
+    finally:
+        datasets.logging.set_verbosity_warning()
 
 
 def test_examples_may_hold_lists(texts: list[str]) -> None:

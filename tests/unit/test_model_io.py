@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from accelerate import FullyShardedDataParallelPlugin
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
@@ -272,6 +273,27 @@ def test_files_without_some_of_the_encoders_weights_are_refused(architecture: st
         save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
         with pytest.raises(ValueError, match=message) if message else nullcontext():
             load_for_pretraining(str(tmp_path))
+
+
+def test_an_encoder_saved_without_its_pooler_is_read_again(architecture: str, tmp_path: Path) -> None:
+    encoder = BertPreModel(tiny_config(architecture), add_pooling_layer=False).eval()
+    encoder.save_pretrained(tmp_path / "alone")
+    for auto_class in (None, "AutoModel"):
+        again = load_model(str(tmp_path / "alone"), auto_class)
+        assert again.pooler is None
+        assert torch.equal(again(torch.tensor([[7, 8]]))[0], encoder(torch.tensor([[7, 8]]))[0])
+    BertPreModel(tiny_config(architecture)).save_pretrained(tmp_path / "whole")
+    assert load_model(str(tmp_path / "whole")).pooler is not None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_accelerates_fsdp_wraps_the_layers_that_a_model_has(architecture: str, version: int) -> None:
+    model = BertPreForSequenceClassification(tiny_config(architecture))
+    name = "ModernLayer" if architecture == "modern" else "BertLayer"
+    assert set(model._no_split_modules) == {name}
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, auto_wrap_policy="transformer_based_wrap")
+    plugin.set_auto_wrap_policy(model)  # raises where the model lacks a layer of that name
+    assert {each.__name__ for each in plugin.auto_wrap_policy.keywords["transformer_layer_cls"]} == {name}
 
 
 def test_a_class_that_bertpre_lacks_is_named(architecture: str) -> None:

@@ -75,6 +75,17 @@ def test_a_list_without_brackets_is_refused_with_the_way_to_write_it(tmp_path: P
     assert "write" not in mistake(tmp_path, MINIMAL, "training.mask_split=0.8")
 
 
+def test_a_table_in_place_of_a_path_is_not_printed_whole(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(MINIMAL)
+    texts = ["a long text"] * 1000
+    for section in ({"corpus": {"path": texts}}, {"corpus": texts}, {"finetune": {"path": texts}}):
+        with pytest.raises(UserError) as caught:
+            load_recipe(tmp_path / "recipe.yaml", section)
+        assert len(str(caught.value)) < 600
+    assert "finetune.path: must be a valid string" in str(caught.value)
+    assert str(caught.value).endswith("...); write the texts to a file, and give its name")
+
+
 def test_a_mistake_of_the_file_names_it_and_one_of_an_override_does_not(tmp_path: Path) -> None:
     text = MINIMAL.replace("max_steps: 5", "max_steps: x, budget: soon")
     steps, tokens, budget = mistake(tmp_path, text, "training.max_tokens=many").splitlines()

@@ -1,5 +1,7 @@
 """How a process computes: precision, determinism, threads, and the settings of other libraries."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from accelerate import Accelerator
@@ -14,6 +16,7 @@ from bertpre.runtime import (
     callers_settings_kept,
     choose_deterministic,
     choose_dtype,
+    compute_alone,
     set_deterministic,
     start_accelerator,
 )
@@ -135,6 +138,18 @@ def test_the_settings_of_the_process_are_put_back() -> None:
         assert after == (False, logging.WARNING, True)
         assert torch.equal(torch.get_rng_state(), drawn)
         assert is_compiled()
+
+
+def test_python_threads_of_later_have_the_callers_number_of_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with callers_settings_kept(), ThreadPoolExecutor(1, initializer=compute_alone) as beside:
+            assert beside.submit(torch.get_num_threads).result() == 1
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_trainer_on_apples_gpu_leaves_no_device() -> None:

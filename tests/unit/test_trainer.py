@@ -470,6 +470,12 @@ def test_a_model_without_layers_is_compiled_as_a_whole() -> None:
     assert [type(part) for part in parts_to_compile(ToyModel())] == [ToyModel]
 
 
+def test_on_several_gpus_the_layers_are_compiled_so_that_each_one_shares_its_gradients_at_once() -> None:
+    model = LayeredModel().to("meta")  # as little of a CPU as a GPU is
+    assert parts_to_compile(model) == [model]
+    assert parts_to_compile(model, processes=8) == list(model.layers)
+
+
 class FakeTime:
     """The module `time` with a clock that only `pass_by` moves, but for a microsecond at each reading."""
 
