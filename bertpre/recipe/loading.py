@@ -228,7 +228,7 @@ def explain(error: ValidationError) -> Iterator[str]:
         if mistake["type"] == "extra_forbidden":
             yield f"unknown key {key!r}; {nearest_to(key, known)}"
         elif mistake["type"] == "model_type":
-            given = shortened(repr(mistake["input"]))
+            given = "null" if mistake["input"] is None else shortened(repr(mistake["input"]))
             yield f"{key}: is a section, not a single value; set its keys: {key}.KEY=VALUE (given: {given})"
         elif mistake["type"] == "missing" and re.search(r"\.\d+$", key):
             yield f"{key.rpartition('.')[0]}: has too few entries; give the whole list"

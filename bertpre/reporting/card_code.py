@@ -126,7 +126,8 @@ def loading_code(recipe: Recipe, results: dict[str, Any], repo_id: str) -> str:
     text = '"I would see it again."'
     if settings.text_pair_column is not None:
         text = '{"text": "I would see it again.", "text_pair": "Once was enough."}'
-    choice = ", top_k=None" if settings.task == "multi_label" else ""  # the probability of every class
+    choices = {"multi_label": ", top_k=None", "regression": ', function_to_apply="none"'}  # else 4.44 gives 1.0
+    choice = choices.get(settings.task, "")
     code = (LOADING_CLASSIFIER if is_alone else LOADING_SUBFOLDER).format(repo_id=repo_id, choice=choice, text=text)
     return before + code + long_texts(settings)
 

@@ -238,6 +238,7 @@ def test_the_code_says_where_it_reads_other_ends_than_the_metrics() -> None:
     assert "lost their start in training" in card(recipe("finetune.truncation=tail"))
     assert "in training: `tokenizer" not in card(recipe("finetune.truncation=head"))
     assert "top_k=None" in card(recipe("finetune.task=multi_label"))
+    assert 'function_to_apply="none"' in card(recipe("finetune.task=regression"))
 
 
 def test_words_are_labelled_by_the_code_of_the_documentation() -> None:
